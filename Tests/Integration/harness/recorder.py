@@ -40,6 +40,8 @@ class RecordingUpstream(FrameServer):
         self.respond = respond
         self.connections = []
         self.pushed = 0
+        #: The time of each push.
+        self.push_times = []
         self._pushing = None
 
     @property
@@ -105,6 +107,7 @@ class _Peer(FramePeer):
         if not self.is_open or self.record.was_closed_in_order or self.transport.is_closing():
             return
         self.server.pushed += 1
+        self.server.push_times.append(time.monotonic())
         self.record.pushed += 1
         number = self.server.pushed
         self.send(

@@ -4,7 +4,9 @@ import asyncio
 import collections
 import contextlib
 import json
+import math
 import time
+from datetime import datetime
 
 import aiohttp
 
@@ -150,7 +152,11 @@ class Posts:
             self.faults.append(f"{id} was given to {self._ids[id]} and {label}")
         if (first := self.accepted.setdefault(label, id)) != id:
             # Redis may have lost the first id with its key.
-            self._losses.note(self._times[first], f"{label} has the ids {first} and {id}")
+            self._losses.note(self._since(first), self._times[first], f"{label} has the ids {first} and {id}")
+
+    def _since(self, id):
+        """The time at which the message was first requested."""
+        return self._begins.get(self._ids[id], self._times[id])
 
     async def judge(self):
         """Reads the state of each message until it is final, from any gateway."""
@@ -185,7 +191,7 @@ class Posts:
                 "delivery", "GET", f"/v1/deliveries/{id}", member=member, also={(404, "not-found")}
             )
             if response is not None and response.status == 404:
-                self._losses.note(self._times[id], f"{id} was accepted and is not known")
+                self._losses.note(self._since(id), self._times[id], f"{id} was accepted and is not known")
                 return "forgotten"
             if response is not None and response.status == 200:
                 state = response.json["state"]
@@ -373,18 +379,20 @@ class Workers:
         self._losses = losses
         self._visibility = 3
         self.faults = []
-        #: The time at which the acknowledgement of a push got 200, by the push's number. Also the numbers of all pushes
-        #: for which an acknowledgement was sent.
+        #: The times at which the acknowledgement of a push was sent and got 200, by the push's number. Also the numbers
+        #: of all pushes for which an acknowledgement was sent.
         self.acknowledged = {}
         self.sent = set()
         # Gateways with different clocks end each other's leases early or late. Meanwhile, leases are not checked.
-        self._clocks_differ = False
-        self._created = time.monotonic()
+        self._clocks_differ, self._shift = False, 0
+        self._created = (time.monotonic(), time.monotonic())
         #: Incremented when earlier leases become invalid for the check.
         self._period = 0
         #: The time until which only one worker may have the push. A lease begins after its request was sent.
         self._live = {}
         self.deliveries = 0
+        #: The number of leases that had ended when their response arrived, since a gateway was stopped.
+        self.late = 0
 
     async def create(self):
         settings = {"share": True, "start": "earliest", "visibility": f"{self._visibility}s", "max_deliveries": 1000}
@@ -393,8 +401,9 @@ class Workers:
             response = await self._clients.request("create", "PUT", self._PATH, json=settings)
             return response if response is not None and response.status in (200, 201) else None
 
+        began = time.monotonic()
         await eventually(put, within=60, what="the consumer is created")
-        self._created = time.monotonic()
+        self._created = (began, time.monotonic())
 
     async def _receive(self, wait, limit):
         began, period = time.monotonic(), self._period
@@ -411,35 +420,42 @@ class Workers:
             return []
         for message in response.json["messages"]:
             named = f"{message['lease']} until {message['expires']}"
-            self.note_lease(message["data"]["n"], named, began, time.monotonic(), period)
+            left = datetime.fromisoformat(message["expires"]).timestamp() - self._shift - time.time()
+            self.note_lease(message["data"]["n"], named, began, time.monotonic(), period, left)
         return response.json["messages"]
 
     async def _create_again(self):
-        self._losses.note(self._created, "the consumer is not known")
+        self._losses.note(*self._created, "the consumer is not known")
         await self.create()
 
-    def note_lease(self, number, lease, began, now, period=0):
-        """Records a lease whose request was sent at `began` and got its response at `now`."""
+    def note_lease(self, number, lease, began, now, period=0, left=math.inf):
+        """Records a lease that was requested at `began`, and arrived at `now`, `left` seconds before its end."""
         self.deliveries += 1
-        if number in self.acknowledged:
-            at = self.acknowledged[number]
-            self._losses.note(at, f"{number} came again after its acknowledgement got 200")
-        if self._clocks_differ or period != self._period:
+        is_comparable = not self._clocks_differ and period == self._period
+        if is_comparable and left <= _STORING:
+            self.late += 1
             return
-        until, other, since = self._live.get(number, (0, lease, 0))
+        if number in self.acknowledged:
+            sent, at = self.acknowledged[number]
+            if is_comparable or began > at:
+                self._losses.note(sent, at, f"{number} came again after its acknowledgement got 200")
+        if not is_comparable:
+            return
+        until, other, requested, since = self._live.get(number, (0, lease, 0, 0))
         if now < until and lease != other and self._promises.has_one_holder:
             text = f"{number} has the leases {other} and {lease}, received at {since:.3f} and at {now:.3f}"
-            if self._promises.loss is Loss.PLANNED:
-                self._losses.note(since, text)
+            if self._promises.loss is Loss.BEHIND:
+                self._losses.note(requested, since, text)
             else:
                 self.faults.append(text)
-        self._live[number] = (began + self._visibility - _STORING, lease, now)
+        self._live[number] = (began + self._visibility - _STORING, lease, began, now)
 
     async def _acknowledge(self, messages):
         numbers = {message["lease"]: message["data"]["n"] for message in messages}
         for number in numbers.values():
             self._live.pop(number, None)
         self.sent.update(numbers.values())
+        began = time.monotonic()
         response = await self._clients.request(
             "settle", "POST", self._PATH + "/settle", json={"ack": list(numbers)}, also={(404, "not-found")}
         )
@@ -449,11 +465,14 @@ class Workers:
             return
         for result, number in zip(response.json["results"], numbers.values(), strict=True):
             if result["status"] == 200:
-                self.acknowledged.setdefault(number, time.monotonic())
+                self.acknowledged.setdefault(number, (began, time.monotonic()))
 
-    def forget_leases(self, clocks_differ=False):
-        """Called after a step of a clock, since the next holder restores the ends of leases from the time of day."""
-        self._clocks_differ = clocks_differ
+    def forget_leases(self, clocks_differ=False, shift=0):
+        """Called after a step of a clock, since the next holder restores the ends of leases from the time of day.
+
+        `shift` is the shift of the clocks of all gateways, unless they differ.
+        """
+        self._clocks_differ, self._shift = clocks_differ, shift
         self._period += 1
         self._live.clear()
 

@@ -8,7 +8,6 @@ import time
 from redis.exceptions import RedisError
 
 from ..waiting import eventually
-from .judge import PLANNED_FAILOVER, STALE_REPLICA
 
 #: Seconds between the loss of a holder and the next connection, in addition to the tenure or the release. A busy
 #: machine schedules a dozen processes.
@@ -32,8 +31,8 @@ class Faults:
         #: The shift of all clocks that no fault has stepped, relative to the machine's clock.
         self._shift = 0
         self._lease = lease
-        #: Called when a gateway's clock is stepped, with whether the clocks differ now. Also called when the only
-        #: server was restarted, since it may have old content then.
+        #: Called when a gateway's clock is stepped, with whether the clocks differ now, and their common shift. Also
+        #: called when the only server was restarted, since it may have old content then.
         self._stepped = stepped
         self.done = collections.Counter()
         self.faults = []
@@ -42,12 +41,6 @@ class Faults:
         self.drains = []
         #: For each gateway that was stopped, the time at which it stopped and the time at which it continued.
         self.freezes = []
-        #: The times at which gateways were disturbed, and the times at which planned failovers began.
-        self._losses = []
-        self._failovers = []
-        #: The times during which a server was away, and the times at which a primary was disturbed.
-        self._absences = []
-        self._primaries = []
         self._is_single = True
         #: Whether one clock differs from the others, and whether it is a gateway's clock.
         self._is_stepping = False
@@ -123,18 +116,6 @@ class Faults:
             self.done["failover"] += 1
         self._is_brief = False
 
-    @property
-    def permitted_losses(self):
-        """The intervals in which data may be lost.
-
-        A gateway was disturbed during a planned failover, or a primary was lost after another server.
-        """
-        intervals = [(at, at + PLANNED_FAILOVER) for at in self._failovers]
-        for start, end in self._absences:
-            if any(start < at <= end + STALE_REPLICA for at in self._primaries):
-                intervals.append((start, end + STALE_REPLICA))
-        return [(start, end) for start, end in intervals if any(start <= at <= end for at in self._losses)]
-
     async def _calm(self):
         """Waits until the session works, since only a single fault has a predictable effect."""
         with contextlib.suppress(AssertionError):
@@ -164,7 +145,6 @@ class Faults:
             chosen = None
         if chosen:
             self._busy.add(chosen)
-            self._losses.append(time.monotonic())
         try:
             yield chosen
         finally:
@@ -285,13 +265,10 @@ class Faults:
         if server in self._busy:
             return False
         self._busy.add(server)
-        began = time.monotonic()
-        self._primaries.append(began)
         await server.kill()
         await asyncio.sleep(self._chance.uniform(1.5, 4))
         # `start` would wait for a link, but the Sentinels may have moved the primary.
         await server.launch()
-        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 
@@ -300,24 +277,18 @@ class Faults:
         if server in self._busy:
             return False
         self._busy.add(server)
-        began = time.monotonic()
-        self._primaries.append(began)
         server.freeze()
         await self._last(2 * self._lease)
         server.thaw()
-        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 
     async def failover(self):
         sentinel = self._chance.choice(self._databases.sentinels)
-        began = time.monotonic()
         try:
             await sentinel.client.execute_command("SENTINEL", "FAILOVER", "main")
         except RedisError:
             return False
-        self._failovers.append(began)
-        self._primaries.append(began)
         await self._last(2)
         return True
 
@@ -328,11 +299,9 @@ class Faults:
             return False
         server = self._chance.choice(servers)
         self._busy.add(server)
-        began = time.monotonic()
         server.freeze()
         await self._last(4)
         server.thaw()
-        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 
@@ -350,7 +319,7 @@ class Faults:
         await self._last(1)
         await server.launch()
         # If the restart lost a lease and the holder was then lost as well, the push is leased again.
-        self._stepped(self._clocks_differ)
+        self._stepped(self._clocks_differ, self._shift)
         self._busy.discard(server)
         return True
 
@@ -363,7 +332,7 @@ class Faults:
         self._shift = self._chance.choice([shift for shift in (0, *_STEPS) if shift != self._shift])
         for clock in self._clocks.values():
             clock.shift(self._shift)
-        self._stepped(False)
+        self._stepped(False, self._shift)
         return True
 
     async def step_gateway(self):
@@ -379,11 +348,11 @@ class Faults:
         clock = self._clocks[self._chance.choice(choices)]
         self._is_stepping, self._clocks_differ = True, is_gateway
         clock.shift(self._shift + self._chance.choice(_STEPS))
-        self._stepped(self._clocks_differ)
+        self._stepped(self._clocks_differ, self._shift)
         await self._last(2 * self._lease)
         clock.shift(self._shift)
         self._is_stepping = self._clocks_differ = False
-        self._stepped(False)
+        self._stepped(False, self._shift)
         return True
 
     def heal(self):

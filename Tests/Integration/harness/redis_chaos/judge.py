@@ -6,20 +6,15 @@ from dataclasses import dataclass
 
 #: In seconds. A frame may be sent before the next connection opens, and read a little later.
 WRITE_SLACK = 0.5
-#: Seconds from the beginning of a planned failover. docs/scaling.md promises one second; the rest is for a busy
-#: machine.
-PLANNED_FAILOVER = 3.0
-#: Seconds for which a Sentinel trusts a replica's report from before its absence, while the replica catches up.
-STALE_REPLICA = 10.0
 
 
 class Loss(enum.Enum):
     """When Redis may lose confirmed data."""
 
     NEVER = "never"
-    #: If the holder is lost while a planned failover begins, or if a replica that was away is promoted
-    #: (docs/scaling.md, "What is not promised").
-    PLANNED = "in a planned failover"
+    #: If a server without the data becomes the primary, although another replica has confirmed them, and the holder is
+    #: lost too (docs/scaling.md, "These limits apply").
+    BEHIND = "if a server that is behind becomes the primary"
     #: At each failover or restart.
     ANY = "at any time"
 
@@ -39,35 +34,39 @@ class Promises:
             return cls(Loss.ANY, True)
         if not waits:
             return cls(Loss.ANY, False)
-        return cls(Loss.PLANNED if waits < replicas else Loss.NEVER, True)
+        return cls(Loss.BEHIND if waits < replicas else Loss.NEVER, True)
 
 
 class Losses:
-    """Facts that prove a loss of confirmed data, each with the time at which the data was stored."""
+    """Facts that prove a loss of confirmed data, each with the times between which the data was stored."""
 
     def __init__(self, promises):
         self._promises = promises
         self._noted = []
 
-    def note(self, at, text):
-        self._noted.append((at, text))
+    def note(self, since, at, text):
+        self._noted.append((since, at, text))
 
     def __len__(self):
         return len(self._noted)
 
-    def faults(self, excused=()):
-        """The losses outside of the intervals in `excused`, in which a lost holder permits them."""
+    def faults(self, may_lack=lambda since, at: False):
+        """The losses that are not permitted. `may_lack` says whether Redis may have lost what was stored then."""
         if self._promises.loss is Loss.ANY:
             return []
-        intervals = excused if self._promises.loss is Loss.PLANNED else ()
-        return [text for at, text in self._noted if not any(start <= at <= end for start, end in intervals)]
+        is_strict = self._promises.loss is Loss.NEVER
+        return [text for since, at, text in self._noted if is_strict or not may_lack(since, at)]
 
 
 class Pushes:
-    """The content of each push by its id, and the time at which a client first received it, for all clients."""
+    """The content of each push by its id, and the time at which a client first received it, for all clients.
 
-    def __init__(self):
+    `sent` contains the time at which the upstream has sent each push.
+    """
+
+    def __init__(self, sent=()):
         self.contents = {}
+        self._sent = sent
         self._seen = {}
 
     def note(self, id, content, at):
@@ -78,6 +77,10 @@ class Pushes:
 
     def seen(self, id):
         return self._seen[id]
+
+    def sent(self, id):
+        number = self.number(id)
+        return self._sent[number - 1] if 0 < number <= len(self._sent) else self._seen[id]
 
     def number(self, id):
         """The member `n` of the push; 0 if the push is not known."""
@@ -107,7 +110,7 @@ def judge_readers(readers, pushes, log, promises, losses):
     faults, final = [], set(log)
     lost = set(pushes.contents) - final
     for id in sorted(lost):
-        losses.note(pushes.seen(id), f"{id} was seen and is not in the log")
+        losses.note(pushes.sent(id), pushes.seen(id), f"{id} was seen and is not in the log")
     for reader in readers:
         missing = final - reader.ids
         if not promises.has_one_holder:

@@ -29,9 +29,9 @@ If WAIT asks for all replicas, nothing is lost that clients saw or that was ackn
 all messages and the consumer are known (no 404), a label has one id, and an acknowledgement stays. For the other kinds
 of runs docs/scaling.md and docs/replicas.md promise less:
 
-- WAIT for fewer replicas: data that was stored within 3 s of the beginning of a planned failover may be lost, if a
-  gateway was disturbed in that time, too (docs/scaling.md names one second, and the holder). So may data that was
-  stored while a server was away, and 10 s after that, if a primary was lost then: Sentinels may promote that server.
+- WAIT for fewer replicas: a write may be lost if another server becomes the primary without it, although a replica has
+  confirmed the write, and if the holder is lost before it can write it again. The histories of the servers show which
+  writes these are (`histories.py`). Any other loss is a fault.
 - One server, which may restart with an old file: data may be lost at any time. Number 3 is still asserted.
 - Sentinels without WAIT: data may be lost at any time, and two gateways may hold the session. Of number 4, only the end
   of each connection is asserted. Messages may arrive twice and change their states, and pushes may have two leases.
@@ -52,6 +52,7 @@ from ..replicas import LEASE, Databases, Replica, Replicas
 from ..waiting import eventually
 from .clients import Clients, Posts, Reader, Workers
 from .faults import Faults
+from .histories import Histories, LostWrites, watch
 from .judge import Losses, Promises, Pushes, judge_connections, judge_content, judge_logs, judge_readers
 from .upstream import OwnedUpstream
 
@@ -109,7 +110,7 @@ class ChaosRun:
         self._random = random.Random(seed)
         self._promises = Promises.of(sentinels=sentinels, replicas=replicas, waits=waits)
         self._losses = Losses(self._promises)
-        self._pushes = Pushes()
+        self._histories = Histories()
         self._faults = []
         self._replicas = None
 
@@ -118,6 +119,7 @@ class ChaosRun:
 
     async def run(self, progress=lambda text: None):
         self._upstream = OwnedUpstream()
+        self._pushes = Pushes(self._upstream.push_times)
         await self._upstream.start()
         built = ShiftedClock(self._folder)
         clocks = {}
@@ -177,6 +179,7 @@ class ChaosRun:
         reading = [asyncio.create_task(reader.read(self._has_all)) for reader in readers]
         running += [asyncio.create_task(workers.work()) for _ in range(_WORKERS)]
         tasks = running + judging + reading
+        watching = asyncio.create_task(watch(self._replicas.databases.servers, self._histories))
         began = time.monotonic()
 
         def note(text):
@@ -191,7 +194,7 @@ class ChaosRun:
 
         failing = asyncio.create_task(fail())
         try:
-            await _watch(failing, tasks)
+            await _watch(failing, [watching, *tasks])
             note("all faults are over")
             faults.heal()
             await self._settle()
@@ -201,9 +204,9 @@ class ChaosRun:
             self._goal = await self._converge()
             await asyncio.wait_for(asyncio.gather(*tasks), 150)
         finally:
-            for task in (failing, *tasks):
+            for task in (failing, watching, *tasks):
                 task.cancel()
-            await asyncio.gather(failing, *tasks, return_exceptions=True)
+            await asyncio.gather(failing, watching, *tasks, return_exceptions=True)
         logs = [await self._log_of(member) for member in self._replicas]
         self._faults += judge_logs(logs)
         log = [entry for entry in logs[0] if isinstance(entry, str)]
@@ -280,6 +283,7 @@ class ChaosRun:
 
     def _verdict(self, posts, readers, workers, faults, log, clients):
         gaps = [sum(kind == "gap" for kind, _ in reader.seen) for reader in readers]
+        lost = LostWrites(self._histories.losses(), self._upstream.connections, LEASE)
         counts = {
             "pushes": self._upstream.pushed,
             "in the log": len(log),
@@ -290,7 +294,9 @@ class ChaosRun:
             "refused": len(posts.refused),
             "unclear": len(posts.unclear),
             "confirmations forgotten": posts.forgotten,
+            "late leases": workers.late,
             "losses": len(self._losses),
+            "intervals that Redis has lost": len(lost.intervals),
             "connections": len(self._upstream.connections),
             "s until all work": round(self._settled, 1),
             "s until all had the last push": round(self._converged, 2),
@@ -307,7 +313,7 @@ class ChaosRun:
             posts=clients.succeeded("post"),
             reads=clients.succeeded("read"),
         )
-        all_faults = self._faults + self._losses.faults(faults.permitted_losses)
+        all_faults = self._faults + self._losses.faults(lost.may_lack)
         for each in (clients, posts, workers, faults, *readers):
             all_faults += each.faults
         states = collections.Counter(posts.states.values())

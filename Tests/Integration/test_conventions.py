@@ -280,6 +280,15 @@ async def test_pushes_have_topics_that_clients_filter_by(gateway_for, upstream):
     assert (await held).payloads == [{"channel": "a.d"}]
 
 
+async def test_a_rule_can_search_the_whole_message(gateway_for, upstream):
+    rules = """[{match: {contains: ['from="a"', 'type="chat"']}, topic: chats of a}, {match: {contains: <iq}, topic: iq}]"""
+    gateway = await gateway_for(upstream, config=f"upstream: {{topic: {{rules: {rules}}}}}\n")
+    pushed = ['<m type="chat" from="a"/>', '<m from="a" type="chat"/>', '<m from="a"/>', "<a><iq/></a>"]
+    await upstream.push(*pushed)
+    messages, _ = await gateway.client().collect(4, "earliest")
+    assert [message["topic"] for message in messages] == ["chats of a", "chats of a", None, "iq"]
+
+
 # -- Payload codecs ---------------------------------------------------------------------------------------------------
 
 

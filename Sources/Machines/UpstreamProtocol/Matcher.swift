@@ -8,6 +8,8 @@ package struct Matcher: Hashable, Sendable {
     case text(String)
     /// The payload begins with this text.
     case prefix(String)
+    /// The payload contains this text.
+    case contains(TextPattern)
     /// The JSON value at the pointer is a string with this content, or another value with this JSON text.
     case value(JSONPointer, String)
     /// Like `value`, but compares only the beginning.
@@ -30,6 +32,11 @@ package struct Matcher: Hashable, Sendable {
     self.alternatives = alternatives
   }
 
+  /// Whether it searches for a text anywhere in the message.
+  package var searchesText: Bool {
+    alternatives.joined().contains { if case .contains = $0 { true } else { false } }
+  }
+
   package func matches(_ payload: Span<UInt8>) -> Bool {
     for conditions in alternatives where Self.matches(conditions, payload) { return true }
     return false
@@ -46,6 +53,7 @@ package struct Matcher: Hashable, Sendable {
     switch condition {
     case .text(let text): payload.equals(Array(text.utf8).span)
     case .prefix(let text): starts(payload, with: text)
+    case .contains(let pattern): pattern.isContained(in: payload)
     case .value(let pointer, let text): pointer.content(in: payload) == Array(text.utf8)
     case .valuePrefix(let pointer, let text): pointer.content(in: payload).map { starts($0.span, with: text) } ?? false
     case .present(let pointer): pointer.find(in: payload) != nil

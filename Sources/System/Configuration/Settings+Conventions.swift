@@ -72,7 +72,7 @@ extension SettingSection {
       subscriptions("remove.match", \.remove.match, .matcher, "messages of clients that unsubscribe"),
       subscriptions("remove.key", \.remove.key, .pointer, "JSON pointer to the key in that message"),
       subscriptions(
-        "ended.match", \.ended.match, .matcher, "pushes that end a subscription"),
+        "ended.match", \.ended.match, .strictMatcher, "pushes that end a subscription"),
       subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in that message"),
       subscriptions(
         "entries", \.entries, .count(1...1_000_000), "maximum number of kept subscriptions"),

@@ -12,18 +12,24 @@ struct StructureReader {
   let place: (YAMLNode) -> String
 
   static let matcherMembers: [ValueSchema.Member] = [
-    .init("text", .text), .init("prefix", .text), .init("json", .pairs(.text)), .init("json_prefix", .pairs(.text)),
-    .init("json_has", .texts), .init("graphql", .pairs(.words(GraphQLOperation.allCases.map(\.rawValue)))),
+    .init("text", .text), .init("prefix", .text), .init("contains", .texts), .init("json", .pairs(.text)),
+    .init("json_prefix", .pairs(.text)), .init("json_has", .texts),
+    .init("graphql", .pairs(.words(GraphQLOperation.allCases.map(\.rawValue)))),
   ]
   static var matcherKeys: [String] { matcherMembers.map(\.name) }
   static let matcherSchema = ValueSchema.shared(
     "matcher", .any([.text, .members(matcherMembers), .list(.any([.text, .members(matcherMembers)]))]))
+  static let strictMatcherMembers = matcherMembers.filter { $0.name != "contains" }
+  static var strictMatcherKeys: [String] { strictMatcherMembers.map(\.name) }
+  static let strictMatcherSchema = ValueSchema.shared(
+    "strict_matcher",
+    .any([.text, .members(strictMatcherMembers), .list(.any([.text, .members(strictMatcherMembers)]))]))
   static let correlationMembers: [ValueSchema.Member] = [
     .init("request", .text), .init("reply", .text), .init("match", matcherSchema),
   ]
   static let jsonRPC = "jsonrpc"
   static let openingMembers: [ValueSchema.Member] = [
-    .init("send", .text), .init("expect", matcherSchema), .init("refuse", matcherSchema),
+    .init("send", .text), .init("expect", matcherSchema), .init("refuse", strictMatcherSchema),
     .init("timeout", .duration(.milliseconds(1)...(.longestParsable))),
   ]
   static var openingKeys: [String] { openingMembers.map(\.name) }
@@ -118,6 +124,19 @@ struct StructureReader {
 
   // MARK: Matchers
 
+  /// Returns a matcher of messages that change the session, such as a refusal. Such a matcher must not search the whole
+  /// message, since the text of a chat could then trigger it.
+  func strictMatcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
+    let matcher = try matcher(node, key)
+    guard matcher?.searchesText != true else {
+      throw fail(
+        node,
+        "'\(key)' must not use 'contains', since any text in a message could then trigger it: use \(Self.strictMatcherKeys.joined(separator: ", "))"
+      )
+    }
+    return matcher
+  }
+
   /// Returns nil for empty text. Plain text must equal the whole message. A list has alternatives.
   func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     var alternatives: [[Matcher.Condition]] = []
@@ -144,12 +163,15 @@ struct StructureReader {
       switch name {
       case "text": conditions.append(.text(try scalar(value, "\(key).text")))
       case "prefix": conditions.append(.prefix(try scalar(value, "\(key).prefix")))
-      case "json_has":
-        guard case .sequence(let items) = value.value else {
-          conditions.append(.present(try pointer(try scalar(value, "\(key).json_has"), value)))
-          continue
+      case "contains":
+        for (text, item) in try oneOrMore(value, "\(key).contains") {
+          guard !text.isEmpty else { throw fail(item, "'\(key).contains' is empty and would match every message") }
+          conditions.append(.contains(TextPattern(text)))
         }
-        for item in items { conditions.append(.present(try pointer(try scalar(item, "\(key).json_has"), item))) }
+      case "json_has":
+        for (text, item) in try oneOrMore(value, "\(key).json_has") {
+          conditions.append(.present(try pointer(text, item)))
+        }
       case "graphql":
         for (place, text) in try values(value, "\(key).graphql") {
           guard let operation = GraphQLOperation(rawValue: text) else {
@@ -167,6 +189,16 @@ struct StructureReader {
       }
     }
     return conditions
+  }
+
+  /// Returns the texts of a list, or the only text.
+  private func oneOrMore(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> [(text: String, node: YAMLNode)] {
+    guard case .sequence(let items) = node.value else { return [(try scalar(node, key), node)] }
+    var result: [(String, YAMLNode)] = []
+    for item in items { result.append((try scalar(item, key), item)) }
+    return result
   }
 
   private func values(
@@ -263,7 +295,7 @@ struct StructureReader {
       switch name {
       case "send": message.send = try template(value, in: .opening, "\(key).send")
       case "expect": message.expect = try matcher(value, "\(key).expect")
-      case "refuse": message.refuse = try matcher(value, "\(key).refuse")
+      case "refuse": message.refuse = try strictMatcher(value, "\(key).refuse")
       default: message.timeout = try duration(value, "\(key).timeout")
       }
     }

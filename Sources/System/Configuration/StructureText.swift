@@ -16,11 +16,13 @@ enum StructureText {
     var values: [(place: String, value: String)] = []
     var prefixes: [(place: String, value: String)] = []
     var places: [String] = []
+    var parts: [String] = []
     var operations: [(place: String, value: String)] = []
     for condition in conditions {
       switch condition {
       case .text(let text): members.append(("text", PrintableText.quoted(text)))
       case .prefix(let text): members.append(("prefix", PrintableText.quoted(text)))
+      case .contains(let pattern): parts.append(PrintableText.quoted(pattern.text))
       case .value(let pointer, let text):
         values.append((PrintableText.quoted(pointer.description), PrintableText.quoted(text)))
       case .valuePrefix(let pointer, let text):
@@ -30,6 +32,7 @@ enum StructureText {
         operations.append((PrintableText.quoted(pointer.description), operation.rawValue))
       }
     }
+    if !parts.isEmpty { members.append(("contains", "[\(parts.joined(separator: ", "))]")) }
     if !values.isEmpty { members.append(("json", mapping(values))) }
     if !prefixes.isEmpty { members.append(("json_prefix", mapping(prefixes))) }
     if !places.isEmpty { members.append(("json_has", "[\(places.joined(separator: ", "))]")) }

@@ -29,6 +29,14 @@ extension ValueFormat where Value == Matcher? {
       schema: StructureReader.matcherSchema, read: StructureReader.matcher,
       format: StructureText.text(of:))
   }
+
+  /// A matcher of messages that change the session (`StructureReader.strictMatcher`).
+  static var strictMatcher: ValueFormat {
+    .structure(
+      "text, one or more of \(StructureReader.strictMatcherKeys.joined(separator: ", ")), or a list of these",
+      schema: StructureReader.strictMatcherSchema, read: StructureReader.strictMatcher,
+      format: StructureText.text(of:))
+  }
 }
 
 extension ValueFormat where Value == [UpstreamConventions.OpeningMessage] {

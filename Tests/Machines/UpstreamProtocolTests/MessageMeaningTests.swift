@@ -18,6 +18,32 @@ import Testing
     #expect(matches("pong 1", .prefix("pong")) && !matches("pon", .prefix("pong")) && matches("x", .prefix("")))
   }
 
+  private func contains(_ message: [UInt8], _ pattern: TextPattern) -> Bool { pattern.isContained(in: message.span) }
+
+  @Test(arguments: ["b", "ab", "aab", "abaab", "aabaaab", "é", "\u{0}", "tick \u{1F600}"])
+  func findsATextAtEveryPosition(text: String) {
+    let pattern = TextPattern(text)
+    let bytes = Array(text.utf8)
+    // Compared with a slow search, in all texts of six letters and around the text itself.
+    for number in 0..<729 {
+      let letters = [1, 3, 9, 27, 81, 243].map { UInt8(ascii: "a") + UInt8(number / $0 % 3) }
+      for message in [letters, letters + bytes + letters, letters + bytes.dropLast(), bytes + letters] {
+        let isContained = message.indices.contains { message[$0...].starts(with: bytes) }
+        #expect(contains(message, pattern) == isContained)
+      }
+    }
+    #expect(!contains([], pattern))
+    #expect(matches("<a \(text)>", .prefix("<a"), .contains(pattern)) && !matches("<a>", .contains(pattern)))
+  }
+
+  /// A simple search needs the product of both lengths.
+  @Test func searchesALongMessageForALongTextInLinearTime() {
+    let pattern = TextPattern(String(repeating: "a", count: 1 << 16) + "b")
+    let message = [UInt8](repeating: UInt8(ascii: "a"), count: 1 << 20)
+    #expect(!contains(message, pattern))
+    #expect(contains(message + [UInt8(ascii: "b")], pattern))
+  }
+
   @Test func comparesValuesInJSON() throws {
     let type = try pointer("/type")
     let operation = try pointer("/op")

@@ -29,7 +29,7 @@ import Testing
           within: 1m
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
-      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}]}
+      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, "b\""]}, topic: c}]}
       subscriptions: {add: {match: {prefix: "{", graphql: {/q: subscription}}, key: /id}}
       correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}}
 
@@ -57,7 +57,7 @@ import Testing
     #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
     #expect(conventions.codec == .gzip)
-    #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 2)
+    #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 3)
     let correlation = try #require(conventions.correlation)
     #expect(correlation.request.description == "/1" && correlation.reply.description == "/reply/id")
     #expect(correlation.shape == .matching(Matcher([.value(try #require(JSONPointer("/0")), "3")])))
@@ -148,7 +148,19 @@ import Testing
     ),
     (
       "heartbeat: {server: {match: [[a]]}}",
-      "d.yaml:2:32: 'upstream.heartbeat.server.match[0]' must have keys and values: use the keys text, prefix, json, json_prefix, json_has, graphql"
+      "d.yaml:2:32: 'upstream.heartbeat.server.match[0]' must have keys and values: use the keys text, prefix, contains, json, json_prefix, json_has, graphql"
+    ),
+    (
+      "heartbeat: {server: {match: {contains: [a, '']}}}",
+      "d.yaml:2:46: 'upstream.heartbeat.server.match.contains' is empty and would match every message"
+    ),
+    (
+      "on_open: [{expect: a, refuse: [b, {contains: c}]}]",
+      "d.yaml:2:33: 'upstream.on_open[0].refuse' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
+    ),
+    (
+      "subscriptions: {ended: {match: {contains: c}}}",
+      "d.yaml:2:34: 'upstream.subscriptions.ended.match' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
     ),
     (
       "topic: {rules: [{match: a}]}",

@@ -84,11 +84,15 @@ let package = Package(
     target(.machines, "Idempotency", ["ByteStreams", "Totals", "JournalCoding"]),
     target(.machines, "Events", ["ByteStreams"]),
     target(.machines, "SocketIO", ["ByteStreams", "Continuity", "Events", "JSONCodec"]),
+    target(.machines, "UpstreamSession", ["ByteStreams"]),
+    target(.machines, "Calls", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(
       .machines, "UpstreamProtocol",
-      ["ByteStreams", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding", "SocketIO", "Totals"]),
+      [
+        "ByteStreams", "Calls", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding", "SocketIO",
+        "Totals",
+      ]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
-    target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession", "JournalCoding"]),
     target(.machines, "Inbox", ["ByteStreams", "Events", "JSONCodec", "JournalCoding"]),
     target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "JournalCoding"]),
@@ -98,7 +102,6 @@ let package = Package(
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
-    target(.machines, "Calls", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
     target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
     .target(

@@ -324,6 +324,93 @@ async def test_a_reply_on_the_replaced_connection_is_received(calculator):
     assert len(server.last.heard) == 1
 
 
+# -- Ids of the upstream ----------------------------------------------------------------------------------------------
+
+
+SEQUENCE = """
+upstream:
+  correlation: {protocol: jsonrpc, ids: sequence}
+  overlap: 60s
+  on_open:
+    - send: '{"id":${sequence},"params":[0,"now"],"step":1}'
+      expect: {json: {/id: 1}}
+    - send: '{"id":${sequence},"params":[0,"missing"],"step":2}'
+  heartbeat: {client: {message: '{"id":${sequence},"params":[0,"missing"],"beat":${counter}}', interval: 200ms}}
+"""
+
+
+async def test_an_upstream_that_counts_gets_every_number_once_in_order(start, gateway_for):
+    upstream = Calculator()
+    server = await start(ConventionUpstream(upstream))
+    gateway = await gateway_for(server, config=SEQUENCE)
+    client = gateway.client()
+
+    async def one(number):
+        response = await call(client, request(7, params=[number, "now"]), wait="60s")
+        assert response.json == {"jsonrpc": "2.0", "result": number * 2, "id": 7}
+        await client.accepted(json.dumps({"id": 3, "params": [number, "missing"]}))
+        await client.accepted(json.dumps({"id": f"text {number}", "params": [number, "missing"]}))
+
+    async def counted():
+        """Checks the numbers on the last connection. Returns the number of heartbeats."""
+        heard = [json.loads(message) for message in server.last.heard]
+        numbers = [message["id"] for message in heard if isinstance(message["id"], int)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        return sum("beat" in message for message in heard)
+
+    await asyncio.gather(*(one(number) for number in range(200)))
+    await eventually(counted, what="a heartbeat has a number")
+    server.reset_connections()
+    await server.has_conversations(2)
+    await asyncio.gather(*(one(number) for number in range(50)))
+    await eventually(counted, what="a heartbeat has a number on the second connection")
+    assert len(server.conversations) == 2
+    assert await outcomes(gateway) == {"replied": 250}
+
+
+async def test_equal_replies_on_two_connections_are_of_two_calls(start, gateway_for):
+    upstream = Calculator()
+    server = await start(ConventionUpstream(upstream))
+    gateway = await gateway_for(server, config=SEQUENCE.partition("  on_open")[0])
+    client = gateway.client()
+    older = asyncio.create_task(call(client, request("old", params=[4, "late"]), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the first request")
+    gateway.signal(signal.SIGHUP)
+    await server.has_conversations(2)
+    await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
+    newer = asyncio.create_task(call(client, request("new", params=[4, "late"]), wait="50s"))
+    await eventually(lambda: len(upstream.late) == 2, what="the upstream has the second request")
+    (first, reply), (second, same) = upstream.late
+    assert (reply, first is second) == (same, False)
+    await second.say(same)
+    assert (await newer).json == {"jsonrpc": "2.0", "result": 8, "id": "new"}
+    await first.say(reply)
+    assert (await older).json == {"jsonrpc": "2.0", "result": 8, "id": "old"}
+
+
+@pytest.mark.parametrize(("before", "after"), [("keep-type", "sequence"), ("sequence", "string"), ("string", "keep-type")])
+async def test_a_reload_may_change_the_ids_while_calls_wait(start, gateway_for, tmp_path, before, after):
+    def config(ids):
+        return f"upstream: {{overlap: 60s, correlation: {{protocol: jsonrpc, ids: {ids}}}}}\n"
+
+    upstream = Calculator()
+    server = await start(ConventionUpstream(upstream))
+    gateway = await gateway_for(server, config=config(before))
+    client = gateway.client()
+    sent = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    gateway.rewrite(config(after))
+    gateway.signal(signal.SIGHUP)
+    await server.has_conversations(2)
+    await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
+    assert (await call(client, request(2))).json == {"jsonrpc": "2.0", "result": 4, "id": 2}
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+    assert (await sent).json == {"jsonrpc": "2.0", "result": 2, "id": 1}
+    kinds = [type(each["id"]) for each in upstream.requests]
+    assert kinds == [str if ids == "string" else int for ids in (before, after)]
+
+
 async def test_a_late_reply_on_the_replaced_connection_is_received(calculator):
     gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
     client = gateway.client()

@@ -285,8 +285,9 @@ async def test_a_rule_can_search_the_whole_message(gateway_for, upstream):
     gateway = await gateway_for(upstream, config=f"upstream: {{topic: {{rules: {rules}}}}}\n")
     pushed = ['<m type="chat" from="a"/>', '<m from="a" type="chat"/>', '<m from="a"/>', "<a><iq/></a>"]
     await upstream.push(*pushed)
-    messages, _ = await gateway.client().collect(4, "earliest")
-    assert [message["topic"] for message in messages] == ["chats of a", "chats of a", None, "iq"]
+    await gateway.client().collect(4, "earliest")
+    batch = await gateway.client().poll(cursor="earliest", wait=0)
+    assert [message["topic"] for message in batch.messages] == ["chats of a", "chats of a", None, "iq"]
 
 
 # -- Payload codecs ---------------------------------------------------------------------------------------------------

@@ -118,15 +118,15 @@ struct IncomingCall {
       }
       return .event(EventContent(parts, format))
     }
-    let place = try identifier(in: plain.span)
+    guard let correlation else { preconditionFailure("an event has no id in its body") }
+    let place = try identifier(in: plain.span, correlation)
     let token = ByteString(copying: plain.span.extracting(place))
-    let id = CallID(CallID.form(of: token.bytes), random: random)
+    let id = correlation.callID(for: token.bytes, random: random)
     return .request(CallRequest(id, at: place, in: plain.span, token: token))
   }
 
   /// Returns the range of the id in a valid request.
-  private func identifier(in request: Span<UInt8>) throws(Problem) -> Range<Int> {
-    guard let correlation else { preconditionFailure("an event has no id in its body") }
+  private func identifier(in request: Span<UInt8>, _ correlation: Correlation) throws(Problem) -> Range<Int> {
     guard UTF8StreamValidator.isValid(request) else {
       throw Problem(.invalidText, "a call must be UTF-8: JSON has no other encoding")
     }

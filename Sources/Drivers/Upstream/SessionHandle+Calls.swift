@@ -158,8 +158,17 @@ extension SessionHandle {
   /// Passes a text message of the upstream to the call that it is the reply to. Returns false if there is no such call.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
     guard let range = correlation.identifier(ofReply: message), let id = CallID(token: message.extracting(range)),
-      guarded.withLock({ $0.calls.contains(id) }), correlation.isReply(message)
+      isKnown(id), correlation.isReply(message)
     else { return false }
+    return receiveReply(message, to: id, range, now: now)
+  }
+
+  /// Whether the call waits for its reply, or is remembered after its timeout.
+  func isKnown(_ id: CallID) -> Bool { guarded.withLock { $0.calls.contains(id) } }
+
+  /// Passes a text message of the upstream to the call `id`. `range`: the range of its id. Returns false if the call
+  /// cannot take it.
+  func receiveReply(_ message: Span<UInt8>, to id: CallID, _ range: Range<Int>, now: MonotonicTime) -> Bool {
     let traits: JSONTraits
     do throws(JSONError) {
       traits = try JSONValidator.validate(message)

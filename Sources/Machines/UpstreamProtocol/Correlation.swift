@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import JSONCodec
 
 /// The locations of the id that relates requests and replies of an upstream, and which messages are replies.
@@ -11,17 +12,33 @@ package struct Correlation: Hashable, Sendable {
     case jsonRPC
   }
 
+  /// The ids that replace the ids of clients.
+  package enum IDs: String, CaseIterable, Sendable {
+    /// A random id of the type of the client's id.
+    case keepType = "keep-type"
+    /// A random string.
+    case string
+    /// 1, 2, 3 … on each connection.
+    case sequence
+  }
+
   package let request: JSONPointer
   package let reply: JSONPointer
   package let shape: ReplyShape
+  package let ids: IDs
 
-  package init(request: JSONPointer, reply: JSONPointer, shape: ReplyShape) {
+  package init(request: JSONPointer, reply: JSONPointer, shape: ReplyShape, ids: IDs = .keepType) {
     self.request = request
     self.reply = reply
     self.shape = shape
+    self.ids = ids
   }
 
-  package static let jsonRPC = Correlation(request: pointer("/id"), reply: pointer("/id"), shape: .jsonRPC)
+  package static let jsonRPC = jsonRPC(.keepType)
+
+  package static func jsonRPC(_ ids: IDs) -> Correlation {
+    Correlation(request: pointer("/id"), reply: pointer("/id"), shape: .jsonRPC, ids: ids)
+  }
 
   private static let result = pointer("/result")
   private static let error = pointer("/error")
@@ -55,6 +72,11 @@ package struct Correlation: Hashable, Sendable {
     case UInt8(ascii: "n"): throw .absent
     default: throw .neitherStringNorNumber
     }
+  }
+
+  /// The id of the gateway that replaces the client's id `token`.
+  package func callID(for token: Span<UInt8>, random: UInt128) -> CallID {
+    CallID(ids == .string ? .string : CallID.form(of: token), random: random)
   }
 
   private static func isBatch(_ text: Span<UInt8>) -> Bool {

@@ -74,6 +74,14 @@ extension UpstreamConventions {
     guard halves.isEmpty else {
       return halves.map { ("subscriptions.\($0.0)", "match and key must be set together, or neither") }
     }
+    if let correlation, correlation.ids == .sequence, subscriptions.add.key == correlation.request {
+      return [
+        (
+          "subscriptions.add.key",
+          "with 'upstream.correlation.ids: sequence', the id at '\(correlation.request)' is another number on each connection: choose another key, or subscribe in upstream.on_open"
+        )
+      ]
+    }
     guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return [] }
     return [("subscriptions", "'remove' and 'ended' require 'add'")]
   }

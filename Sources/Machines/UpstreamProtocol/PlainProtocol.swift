@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 
 /// Passes messages on unchanged, and adds the messages of the configuration (`upstream.on_open`, `.heartbeat`,
 /// `.cursor`).
@@ -13,11 +14,18 @@ package struct PlainProtocol: UpstreamProtocol {
   /// Setup messages that are rendered but not sent yet, by step.
   private(set) var prepared: [Int: ByteString] = [:]
   package private(set) var awaitedStep: Int?
+  /// The numbers of messages without `numberedIDs`.
+  private var lastSequence: UInt32 = 0
+  private var numberedIDs: NumberedIDs?
 
   package init(_ conventions: UpstreamConventions) {
     self.conventions = conventions
     var capabilities: ProtocolCapabilities = conventions.examinesMessages ? .examination : []
     if conventions.server.match == nil { capabilities.insert(.anyMessageIsHeartbeat) }
+    if let correlation = conventions.correlation, correlation.ids == .sequence {
+      numberedIDs = NumberedIDs(correlation)
+      capabilities.formUnion([.encoding, .numberedIDs])
+    }
     self.capabilities = capabilities
   }
 
@@ -54,6 +62,7 @@ package struct PlainProtocol: UpstreamProtocol {
   ) -> ProtocolEvent {
     switch conventions.meaning(of: payload, awaited: awaitedStep) {
     case .push:
+      if let reply = kind.isText ? numberedIDs?.reply(payload) : nil { return .reply(reply.call, reply.range) }
       if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
       return .push
     case .setupResponse:
@@ -69,6 +78,29 @@ package struct PlainProtocol: UpstreamProtocol {
       return .heartbeatResponse
     }
   }
+
+  // MARK: Numbered ids
+
+  package mutating func encode(
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+  ) -> EncodingResult {
+    guard kind.isText, let (range, number) = numberedIDs?.number(payload) else {
+      write(MessageParts(payload), kind)
+      return .written
+    }
+    let digits = Array(String(number).utf8)
+    write(
+      MessageParts(
+        head: payload.extracting(first: range.lowerBound), digits.span,
+        tail: payload.extracting(range.upperBound..<payload.count)), kind)
+    return .written
+  }
+
+  package var mustForgetCalls: Bool { numberedIDs?.isFull == true }
+
+  package mutating func forgetCalls(except isOpen: (CallID) -> Bool) { numberedIDs?.forget(except: isOpen) }
+
+  package mutating func takeExhaustion() -> Bool { numberedIDs?.takeExhaustion() == true }
 
   // MARK: Heartbeats
 
@@ -90,6 +122,10 @@ package struct PlainProtocol: UpstreamProtocol {
     _ template: Template, _ memory: ProtocolMemory, now: Int64
   ) throws(TemplateError) -> ByteString {
     values.now = now
+    if template.usesSequence {
+      lastSequence = numberedIDs?.next() ?? lastSequence &+ 1
+      values.sequence = lastSequence
+    }
     values.cursor = memory.cursor
     if memory.cursor == nil, let initial = conventions.cursor.initial {
       values.cursor = try initial.rendered(with: values)

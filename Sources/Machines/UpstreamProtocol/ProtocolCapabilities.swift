@@ -21,4 +21,6 @@ package struct ProtocolCapabilities: OptionSet, Sendable {
   package static let events = ProtocolCapabilities(rawValue: 1 << 6)
   /// The upstream may restore the state of the last connection on a new connection (`continuations`).
   package static let continuations = ProtocolCapabilities(rawValue: 1 << 7)
+  /// `encode` numbers the messages of a connection, and `receive` finds the replies to calls by these numbers.
+  package static let numberedIDs = ProtocolCapabilities(rawValue: 1 << 8)
 }

@@ -12,6 +12,7 @@ import JSONCodec
 /// | `${cursor}` | the position in the upstream's pushes (`upstream.cursor`) |
 /// | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time |
 /// | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this heartbeat |
+/// | `${sequence}` | the next of the numbers 1, 2, 3 … that the session writes on this connection (`NumberedIDs`) |
 /// | `${raw:POINTER}` | a value of the message to which this message responds, copied verbatim (RFC 6901 pointer) |
 /// | `${string:POINTER}` | the same; the content if the value is a string |
 /// | `${json:…}` | the text inside, escaped for a JSON string |
@@ -34,6 +35,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case milliseconds
     case seconds
     case counter
+    case sequence
     case raw(JSONPointer)
     case string(JSONPointer)
     case json([Piece])
@@ -67,13 +69,19 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return result
   }
 
+  var usesSequence: Bool {
+    var result = false
+    Self.visit(pieces) { if $0 == .sequence { result = true } }
+    return result
+  }
+
   /// Visits every piece, including nested ones.
   private static func visit(_ pieces: [Piece], _ body: (Piece) -> Void) {
     for piece in pieces {
       body(piece)
       switch piece {
       case .json(let inner), .digest(let inner): visit(inner, body)
-      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .raw, .string: break
+      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .sequence, .raw, .string: break
       }
     }
   }
@@ -131,6 +139,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
       case .milliseconds: output.append(decimal: Int(values.now))
       case .seconds: output.append(decimal: Int(values.now / 1_000))
       case .counter: output.append(decimal: values.counter)
+      case .sequence: output.append(decimal: Int(values.sequence))
       case .raw(let pointer):
         let text = values.triggeringMessage.span
         guard let range = pointer.find(in: text), JSONValidator.isValid(text.extracting(range)) else {
@@ -163,6 +172,7 @@ package struct TemplateValues: Sendable {
   /// Milliseconds of UNIX time.
   package var now: Int64 = 0
   package var counter: UInt64 = 0
+  package var sequence: UInt32 = 0
   /// The message to which the rendered message responds.
   package var triggeringMessage: [UInt8] = []
 

@@ -104,6 +104,9 @@ private struct TemplateReader {
     case ("counter", nil):
       guard context == .heartbeat else { throw notAllowedHere(name) }
       return .counter
+    case ("sequence", nil):
+      guard context != .value, context != .field else { throw notAllowedHere(name) }
+      return .sequence
     case ("raw", let text?), ("string", let text?):
       guard context == .opening || context == .reply else { throw notAllowedHere(name) }
       guard let pointer = JSONPointer(text) else {
@@ -115,7 +118,7 @@ private struct TemplateReader {
       let shown = argument.map { "\(name):\($0)" } ?? name
       throw TemplateSyntaxError(
         description: """
-          '${\(shown)}' is not a placeholder; use ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
+          '${\(shown)}' is not a placeholder; use ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, ${sequence}, \
           ${raw:/POINTER}, ${string:/POINTER}, ${json:…} or ${sha256_base64:…}
           """)
     }
@@ -125,7 +128,7 @@ private struct TemplateReader {
     let home =
       switch name {
       case "counter": "in 'upstream.heartbeat.client.message'"
-      case "cursor": "in a message"
+      case "cursor", "sequence": "in a message"
       case "credential": "in 'upstream.on_open' and 'upstream.credential.header'"
       default: "in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"
       }

@@ -73,7 +73,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// Whether each message of the upstream must be examined.
   package var examinesMessages: Bool {
     codec != .raw || client.expect != nil || server.match != nil || server.within > .zero || cursor.pointer != nil
-      || subscriptions.ended.match != nil || onOpen.contains { $0.expect != nil }
+      || subscriptions.ended.match != nil || correlation?.ids == .sequence || onOpen.contains { $0.expect != nil }
   }
 
   /// The files to read for a connection.

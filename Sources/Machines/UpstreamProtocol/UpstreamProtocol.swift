@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import Continuity
 
 /// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for
@@ -47,6 +48,13 @@ package protocol UpstreamProtocol: Sendable {
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult
 
+  /// Whether `forgetCalls` must be called, since too many calls got no reply (`ProtocolCapabilities.numberedIDs`).
+  var mustForgetCalls: Bool { get }
+  /// Forgets the calls to which `isOpen` does not apply.
+  mutating func forgetCalls(except isOpen: (CallID) -> Bool)
+  /// Whether the numbers of this connection are nearly used up, so that another connection must replace it. True once.
+  mutating func takeExhaustion() -> Bool
+
   /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
   /// an offset cannot be restored (`ProtocolCapabilities.continuations`).
   var continuations: [String: Continuation] { get }
@@ -74,12 +82,17 @@ extension UpstreamProtocol {
     write(MessageParts(payload), kind)
     return .written
   }
+  package var mustForgetCalls: Bool { false }
+  package mutating func forgetCalls(except isOpen: (CallID) -> Bool) {}
+  package mutating func takeExhaustion() -> Bool { false }
   package var continuations: [String: Continuation] { [:] }
 }
 
 /// The meaning of an upstream's message to the session. Only pushes are passed to clients.
 package enum ProtocolEvent: Equatable, Sendable {
   case push
+  /// The reply to a call, which repeats the id at this range (`ProtocolCapabilities.numberedIDs`).
+  case reply(CallID, Range<Int>)
   /// The response to the pending setup step.
   case setupResponse
   /// The credentials are rejected. `text` is the beginning of the message; `isCut`: the message is longer.

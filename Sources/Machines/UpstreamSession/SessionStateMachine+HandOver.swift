@@ -59,6 +59,13 @@ extension SessionStateMachine {
     return true
   }
 
+  /// The connection cannot be used much longer: a successor is opened, unless a replacement is in progress.
+  package mutating func replaceSoon(_ generation: Generation, now: MonotonicTime) {
+    guard case .ready(var connection) = state, connection.generation == generation else { return }
+    connection.replaceAt = min(connection.replaceAt, now)
+    state = .ready(connection)
+  }
+
   // MARK: The cut
 
   mutating func startSwitch(

@@ -25,7 +25,8 @@ struct StructureReader {
     "strict_matcher",
     .any([.text, .members(strictMatcherMembers), .list(.any([.text, .members(strictMatcherMembers)]))]))
   static let correlationMembers: [ValueSchema.Member] = [
-    .init("request", .text), .init("reply", .text), .init("match", matcherSchema),
+    .init("protocol", .words([jsonRPC])), .init("request", .text), .init("reply", .text), .init("match", matcherSchema),
+    .init("ids", .words(Correlation.IDs.allCases.map(\.rawValue))),
   ]
   static let jsonRPC = "jsonrpc"
   static let openingMembers: [ValueSchema.Member] = [
@@ -257,17 +258,44 @@ struct StructureReader {
     }
     var (request, reply): (JSONPointer?, JSONPointer?)
     var shape = Correlation.ReplyShape.any
-    for (name, value) in try members(node, key, Self.correlationMembers.map(\.name)) {
+    var ids = Correlation.IDs.keepType
+    var isJSONRPC = false
+    let given = try members(node, key, Self.correlationMembers.map(\.name))
+    for (name, value) in given {
       switch name {
+      case "protocol":
+        isJSONRPC = true
+        _ = try word(value, "\(key).protocol", [Self.jsonRPC]) { $0 }
+      case "ids":
+        ids = try word(value, "\(key).ids", Correlation.IDs.allCases.map(\.rawValue), Correlation.IDs.init)
       case "request": request = try pointer(value, "\(key).request")
       case "reply": reply = try pointer(value, "\(key).reply")
       default: shape = try matcher(value, "\(key).match").map { .matching($0) } ?? .any
       }
     }
+    if isJSONRPC {
+      guard given.allSatisfy({ ["protocol", "ids"].contains($0.name) }) else {
+        throw fail(node, "'\(key).protocol' already says where the id is: leave out 'request', 'reply' and 'match'")
+      }
+      return .jsonRPC(ids)
+    }
     guard let request, let reply else {
       throw fail(node, "'\(key)' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id")
     }
-    return Correlation(request: request, reply: reply, shape: shape)
+    return Correlation(request: request, reply: reply, shape: shape, ids: ids)
+  }
+
+  private func word<Value>(
+    _ node: YAMLNode, _ key: String, _ words: [String], _ value: (String) -> Value?
+  ) throws(ConfigurationError) -> Value {
+    let text = try scalar(node, key)
+    guard words.contains(text), let value = value(text) else {
+      throw fail(
+        node,
+        "'\(text)' is not valid for '\(key)': use \(words.joined(separator: ", "))\(Suggestion.text(for: text, among: words))"
+      )
+    }
+    return value
   }
 
   // MARK: Opening

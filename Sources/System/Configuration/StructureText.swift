@@ -59,13 +59,16 @@ enum StructureText {
 
   static func text(of correlation: Correlation?) -> String {
     guard let correlation else { return PrintableText.quoted("") }
-    if correlation.shape == .jsonRPC { return StructureReader.jsonRPC }
+    let ids = correlation.ids == .keepType ? [] : [("ids", correlation.ids.rawValue)]
+    if correlation.shape == .jsonRPC {
+      return ids.isEmpty ? StructureReader.jsonRPC : mapping([("protocol", StructureReader.jsonRPC)] + ids)
+    }
     var members = [
       ("request", PrintableText.quoted(correlation.request.description)),
       ("reply", PrintableText.quoted(correlation.reply.description)),
     ]
     if case .matching(let matcher) = correlation.shape { members.append(("match", text(of: matcher))) }
-    return mapping(members)
+    return mapping(members + ids)
   }
 
   static func list(_ texts: [String]) -> String {

@@ -64,6 +64,7 @@ extension ValueFormat where Value == Correlation? {
       "jsonrpc, or JSON pointers such as {request: /id, reply: /id}",
       schema: .any([
         .text, .members(StructureReader.correlationMembers, required: ["request", "reply"]),
+        .members(StructureReader.correlationMembers, required: ["protocol"]),
       ]), read: StructureReader.correlation,
       format: StructureText.text(of:))
   }

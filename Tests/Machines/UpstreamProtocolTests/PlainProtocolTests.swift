@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import JSONCodec
 import Testing
 import UpstreamProtocol
@@ -74,6 +75,41 @@ import UpstreamProtocol
     var spoken = PlainProtocol(conventions)
     #expect(text(try spoken.heartbeat(3, memory, now: 1_700)) == "beat 3 at 1700")
     #expect(try PlainProtocol(UpstreamConventions()).heartbeatOrNil(memory) == nil)
+  }
+
+  /// Setup messages, heartbeats and calls use the same numbers, one for each message.
+  @Test mutating func numbersItsMessages() throws {
+    conventions.correlation = .jsonRPC(.sequence)
+    conventions.onOpen = [.init(), .init()]
+    conventions.onOpen[0].send = try template(#"{"id":${sequence},"ref":"${json:${sequence}}"}"#)
+    conventions.onOpen[1].send = try template(#"{"id":${sequence}}"#)
+    conventions.client.message = try template(#"{"id":${sequence},"beat":${counter}}"#, .heartbeat)
+    var spoken = PlainProtocol(conventions)
+    #expect(spoken.capabilities.isSuperset(of: [.encoding, .numberedIDs, .examination]))
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(text(spoken.beginSetup(step: 0).first?.payload) == #"{"id":1,"ref":"1"}"#)
+    #expect(text(spoken.beginSetup(step: 1).first?.payload) == #"{"id":2}"#)
+    let call = CallID(.string, random: 7)
+    let request = #"{"id":\#(String(decoding: call.token, as: UTF8.self)),"a":[]}"#
+    #expect(encoded(request, &spoken) == #"{"id":3,"a":[]}"#)
+    #expect(text(try spoken.heartbeat(1, memory, now: 0)) == #"{"id":4,"beat":1}"#)
+    #expect(encoded(#"{"id":1}"#, &spoken) == #"{"id":5}"# && encoded("hello", &spoken) == "hello")
+    #expect(receive(#"{"id":3,"x":1}"#, &spoken, &memory) == .push)
+    #expect(receive(#"{"id":3,"result":1}"#, &spoken, &memory) == .reply(call, 6..<7))
+    #expect(receive(#"{"id":3,"result":1}"#, &spoken, &memory) == .push)
+    // Without calls, a session can number its own messages, too.
+    conventions.correlation = nil
+    var other = PlainProtocol(conventions)
+    #expect(!other.capabilities.contains(.encoding))
+    #expect(text(try other.heartbeat(1, memory, now: 0)) == #"{"id":1,"beat":1}"#)
+    #expect(text(try other.heartbeat(2, memory, now: 0)) == #"{"id":2,"beat":2}"#)
+  }
+
+  private func encoded(_ text: String, _ spoken: inout PlainProtocol) -> String {
+    var output = ByteQueue()
+    let result = spoken.encode(Array(text.utf8).span, kind: .text) { parts, _ in parts.append(to: &output) }
+    #expect(result == .written)
+    return output.bytes.text()
   }
 
   /// The cursor outlives the connection. The protocol object of the next connection uses it.

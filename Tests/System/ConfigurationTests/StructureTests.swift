@@ -31,7 +31,7 @@ import Testing
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
       topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, "b\""]}, topic: c}]}
       subscriptions: {add: {match: {prefix: "{", graphql: {/q: subscription}}, key: /id}}
-      correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}}
+      correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}, ids: sequence}
 
     """
 
@@ -61,12 +61,16 @@ import Testing
     let correlation = try #require(conventions.correlation)
     #expect(correlation.request.description == "/1" && correlation.reply.description == "/reply/id")
     #expect(correlation.shape == .matching(Matcher([.value(try #require(JSONPointer("/0")), "3")])))
+    #expect(correlation.ids == .sequence)
     #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
   }
 
   @Test func correlationMayBeAPreset() throws {
     #expect(try load("upstream: {correlation: jsonrpc}").session.upstream.conventions.correlation == .jsonRPC)
     #expect(try load("upstream: {correlation: ''}").session.upstream.conventions.correlation == nil)
+    #expect(
+      try load("upstream: {correlation: {protocol: jsonrpc, ids: string}}").session.upstream.conventions.correlation
+        == .jsonRPC(.string))
     let environment = ["DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"]
     let settings = try load(nil, environment: environment)
     #expect(settings.session.upstream.conventions.correlation == .jsonRPC)
@@ -99,6 +103,18 @@ import Testing
     (
       "correlation: {request: /id}",
       "d.yaml:2:16: 'upstream.correlation' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id"
+    ),
+    (
+      "correlation: {request: /id, reply: /id, ids: sequenc}",
+      "d.yaml:2:48: 'sequenc' is not valid for 'upstream.correlation.ids': use keep-type, string, sequence (did you mean 'sequence'?)"
+    ),
+    (
+      "correlation: {protocol: jsonrpc, match: a}",
+      "d.yaml:2:16: 'upstream.correlation.protocol' already says where the id is: leave out 'request', 'reply' and 'match'"
+    ),
+    (
+      "{correlation: {protocol: jsonrpc, ids: sequence}, subscriptions: {add: {match: a, key: /id}}}",
+      "d.yaml:2:75: with 'upstream.correlation.ids: sequence', the id at '/id' is another number on each connection: choose another key, or subscribe in upstream.on_open"
     ),
     (
       "correlation: {request: id, reply: /id}",

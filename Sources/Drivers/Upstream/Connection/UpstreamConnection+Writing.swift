@@ -96,6 +96,16 @@ extension UpstreamConnection {
     return true
   }
 
+  /// Sends a client's message again, ahead of the outbox.
+  func sendAgain(_ payload: ByteString, _ kind: MessageKind) -> Bool {
+    guard let conversation, conversation.can(.numberedIDs) else {
+      return send(PriorityMessage(.setup, kind: kind, payload: payload))
+    }
+    var numbered = ByteQueue()
+    _ = conversation.state.encode(payload.bytes, kind: kind) { parts, _ in parts.append(to: &numbered) }
+    return send(PriorityMessage(.setup, kind: kind, payload: ByteString(numbered.copyBytes())))
+  }
+
   /// 1005 means a close frame without a code. Any other code that must not be sent becomes 1000.
   func sendClose(_ code: UInt16) {
     guard isOpen, let transport else { return }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import Configuration
 import Continuity
 import Journal
@@ -120,6 +121,8 @@ final class ProtocolRunner {
   enum Outcome {
     /// A message for clients. `unpackedKind`: see `Conversation.Reading`.
     case push(unpackedKind: MessageKind?)
+    /// The reply to a call, with the range of its id. If the call does not take it, it is a push.
+    case reply(CallID, Range<Int>, unpackedKind: MessageKind?)
     /// The response to this setup step.
     case setupResponseReceived(step: Int)
     case refused(AttemptReport)
@@ -150,7 +153,7 @@ final class ProtocolRunner {
     case .event(let event, let unpackedKind, let isMalformed):
       if isMalformed { metrics.malformedPayloads.add() }
       switch event {
-      case .push:
+      case .push, .reply:
         // It may report the end of a subscription.
         if isCurrent, unpackedKind == nil {
           recordReceived(connection.socket.payload)
@@ -159,6 +162,7 @@ final class ProtocolRunner {
         }
         // The compiler ends the access to a class's property early, unless the object is used after it.
         withExtendedLifetime((connection, conversation)) {}
+        if case .reply(let call, let range) = event { return .reply(call, range, unpackedKind: unpackedKind) }
         return .push(unpackedKind: unpackedKind)
       default: return outcome(of: event, connection)
       }
@@ -178,7 +182,7 @@ final class ProtocolRunner {
   /// The outcome of a message that is not passed on unchanged.
   private func outcome(of event: ProtocolEvent, _ connection: UpstreamConnection) -> Outcome {
     switch event {
-    case .push: return .nothing
+    case .push, .reply: return .nothing
     case .setupResponse: return .setupResponseReceived(step: lastAwaited.step)
     case .refused(let text, let isCut):
       let refusal = connection.mask.applied(to: text, isCut: isCut)
@@ -283,7 +287,7 @@ final class ProtocolRunner {
       case .notSent:
         handle(memory.subscriptions.drop(entry))
         return false
-      case .taken: return connection.send(PriorityMessage(.setup, kind: entry.kind, payload: entry.payload))
+      case .taken: return connection.sendAgain(entry.payload, entry.kind)
       }
     }
   }

@@ -107,7 +107,16 @@ extension SessionDriver {
     _ kind: MessageKind, time: Int64, from connection: UpstreamConnection, _ conversation: Conversation
   ) {
     let generation = connection.generation
-    let outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
+    var outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
+    if case .reply(let call, let range, let unpackedKind) = outcome {
+      // Before the merger, which knows a reply only by its content: two connections use the same numbers.
+      let isTaken =
+        unpackedKind == nil
+        ? handle.receiveReply(connection.socket.payload, to: call, range, now: loop.now)
+        : handle.receiveReply(conversation.decoder.decompressed, to: call, range, now: loop.now)
+      withExtendedLifetime((connection, conversation)) {}
+      outcome = isTaken ? .nothing : .push(unpackedKind: unpackedKind)
+    }
     if case .push(let unpackedKind) = outcome {
       continuity.pushReceived(on: connection.number)
       noteCursor()
@@ -141,7 +150,7 @@ extension SessionDriver {
   func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
     let generation = connection.generation
     switch outcome {
-    case .push, .nothing: break
+    case .push, .reply, .nothing: break
     case .lost(let loss, let reason): lost(connection, loss, reason)
     case .news(let news): handle(news, of: connection)
     case .setupResponseReceived(let step):
@@ -173,9 +182,18 @@ extension SessionDriver {
     let (count, ping) = pump.fill(connection, room: room) { nextPing(on: generation) }
     guard count > 0 else { return }
     connection.carriesMessages = true
+    if let conversation = connection.conversation, conversation.can(.numberedIDs) { checkNumbers(of: conversation, generation) }
     merger.sent(count)
     merger.messagesSent(on: generation)
     if let ping { sendBarrier(ping, on: connection) }
+  }
+
+  /// Messages were sent under numbers of the connection.
+  private func checkNumbers(of conversation: Conversation, _ generation: Generation) {
+    if conversation.state.mustForgetCalls { conversation.state.forgetCalls { handle.isKnown($0) } }
+    guard conversation.state.takeExhaustion() else { return }
+    machine.replaceSoon(generation, now: loop.now)
+    armTimer()
   }
 
   private func written(through sequence: UInt64) {

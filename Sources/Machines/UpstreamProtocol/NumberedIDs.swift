@@ -1,0 +1,80 @@
+import ByteStreams
+import Calls
+import JSONCodec
+
+/// The ids of one connection with `correlation.ids: sequence`: 1, 2, 3 … in the order of the messages. Setup messages and
+/// heartbeats use the same numbers (`${sequence}`).
+///
+/// The gateway writes a number in place of the id of each call, and of each other message whose id is a number: the
+/// numbers must increase, and no client can choose the id of another client's call.
+package struct NumberedIDs: Sendable {
+  private let correlation: Correlation
+  private var last: UInt32
+  /// The calls that have no reply on this connection.
+  private var calls: [UInt32: CallID] = [:]
+  private var isExhausted = false
+
+  /// Upstreams store ids as 32-bit integers with a sign.
+  static var largest: UInt32 { UInt32(Int32.max) }
+  /// Numbers that are left when the connection must be replaced.
+  private static var reserve: UInt32 { 65_536 }
+  /// More calls than this cannot wait for a reply or be remembered after a timeout, so some of these are forgotten.
+  static var limit: Int { 16_384 }
+
+  init(_ correlation: Correlation, after last: UInt32 = 0) {
+    self.correlation = correlation
+    self.last = last
+  }
+
+  /// The next number. After the largest number, it is 1 again: the connection should have been replaced before.
+  mutating func next() -> UInt32 {
+    last = last >= Self.largest ? 1 : last + 1
+    return last
+  }
+
+  /// Whether the numbers of this connection are nearly used up: at 10,000 calls per second, after two days. True once.
+  mutating func takeExhaustion() -> Bool {
+    guard !isExhausted, last >= Self.largest - Self.reserve else { return false }
+    isExhausted = true
+    return true
+  }
+
+  // MARK: Messages to the upstream
+
+  /// Returns the range of the id in a client's message, and the number that replaces it; nil if the message stays as it
+  /// is.
+  mutating func number(_ message: Span<UInt8>) -> (range: Range<Int>, number: UInt32)? {
+    guard let range = correlation.request.find(in: message) else { return nil }
+    let token = message.extracting(range)
+    let call = CallID(token: token)
+    let isNumber = ASCII.isDigit(token[0]) || token[0] == UInt8(ascii: "-")
+    // A client's response to a request of the upstream repeats the upstream's id.
+    guard call != nil || isNumber, !correlation.isDistinctReply(message) else { return nil }
+    let number = next()
+    if let call { calls[number] = call }
+    return (range, number)
+  }
+
+  /// Whether calls must be forgotten that got no reply.
+  var isFull: Bool { calls.count > Self.limit }
+
+  /// Forgets the calls to which `isOpen` does not apply.
+  mutating func forget(except isOpen: (CallID) -> Bool) { calls = calls.filter { isOpen($0.value) } }
+
+  // MARK: Messages of the upstream
+
+  /// Returns the call that a message is the reply to, and the range of its id.
+  mutating func reply(_ message: Span<UInt8>) -> (call: CallID, range: Range<Int>)? {
+    guard !calls.isEmpty, let range = correlation.identifier(ofReply: message),
+      let number = message.extracting(range).decimalValue().flatMap({ UInt32(exactly: $0) }),
+      let call = calls[number], correlation.isReply(message)
+    else { return nil }
+    calls[number] = nil
+    return (call, range)
+  }
+}
+
+extension Correlation {
+  /// Whether the message has the form of a reply, and requests do not have it.
+  fileprivate func isDistinctReply(_ message: Span<UInt8>) -> Bool { shape != .any && isReply(message) }
+}

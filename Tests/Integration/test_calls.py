@@ -388,7 +388,35 @@ async def test_equal_replies_on_two_connections_are_of_two_calls(start, gateway_
     assert (await older).json == {"jsonrpc": "2.0", "result": 8, "id": "old"}
 
 
-@pytest.mark.parametrize(("before", "after"), [("keep-type", "sequence"), ("sequence", "string"), ("string", "keep-type")])
+async def test_errors_with_the_id_elsewhere_and_acknowledgements_before_the_reply(start, gateway_for):
+    async def converse(conversation):
+        while True:
+            kind, number, how = json.loads(await conversation.hear())
+            assert isinstance(number, str)
+            if how == "error":
+                await conversation.say(json.dumps([8, kind, number, {}, "wamp.error.x"]))
+            else:
+                ack = json.dumps([50, number, {"ack": True}])
+                await conversation.say(ack, ack)
+                if how == "result":
+                    await conversation.say(json.dumps([50, number, {}, [1]]))
+
+    config = """upstream: {correlation: {request: /1, ids: string, ignore: {json_has: /2/ack}, reply: [
+      {pointer: /1, match: {json: {/0: 50}}}, {pointer: /2, match: {json: {/0: 8}}}]}}"""
+    upstream = await start(ConventionUpstream(converse))
+    gateway = await gateway_for(upstream, config=config)
+    client = gateway.client()
+    assert (await call(client, '[48,7,"error"]')).json == [8, 48, 7, {}, "wamp.error.x"]
+    assert (await call(client, '[48,7,"result"]')).json == [50, 7, {}, [1]]
+    # Other acknowledgements have the id of no call.
+    await client.accepted('[48,"own","ack"]')
+    payloads, _ = await client.collect(2, "earliest")
+    assert payloads == [[50, "own", {"ack": True}]] * 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("keep-type", "sequence"), ("sequence", "string"), ("string", "keep-type")]
+)
 async def test_a_reload_may_change_the_ids_while_calls_wait(start, gateway_for, tmp_path, before, after):
     def config(ids):
         return f"upstream: {{overlap: 60s, correlation: {{protocol: jsonrpc, ids: {ids}}}}}\n"

@@ -281,7 +281,9 @@ async def test_pushes_have_topics_that_clients_filter_by(gateway_for, upstream):
 
 
 async def test_a_rule_can_search_the_whole_message(gateway_for, upstream):
-    rules = """[{match: {contains: ['from="a"', 'type="chat"']}, topic: chats of a}, {match: {contains: <iq}, topic: iq}]"""
+    rules = (
+        """[{match: {contains: ['from="a"', 'type="chat"']}, topic: chats of a}, {match: {contains: <iq}, topic: iq}]"""
+    )
     gateway = await gateway_for(upstream, config=f"upstream: {{topic: {{rules: {rules}}}}}\n")
     pushed = ['<m type="chat" from="a"/>', '<m from="a" type="chat"/>', '<m from="a"/>', "<a><iq/></a>"]
     await upstream.push(*pushed)

@@ -155,12 +155,11 @@ extension SessionHandle {
 
   // MARK: The session's loop
 
-  /// Passes a text message of the upstream to the call that it is the reply to. Returns false if there is no such call.
+  /// Passes a text message of the upstream to the call that it is the reply to. Returns false if the message is a push.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
-    guard let range = correlation.identifier(ofReply: message), let id = CallID(token: message.extracting(range)),
-      isKnown(id), correlation.isReply(message)
-    else { return false }
-    return receiveReply(message, to: id, range, now: now)
+    let match = correlation.match(message) { token in CallID(token: token).flatMap { isKnown($0) ? $0 : nil } }
+    guard let match else { return false }
+    return match.isIgnored || receiveReply(message, to: match.call, match.range, now: now)
   }
 
   /// Whether the call waits for its reply, or is remembered after its timeout.

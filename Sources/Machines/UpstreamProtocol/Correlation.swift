@@ -22,23 +22,42 @@ package struct Correlation: Hashable, Sendable {
     case sequence
   }
 
+  /// One form of replies.
+  package struct Reply: Hashable, Sendable {
+    package let pointer: JSONPointer
+    package let shape: ReplyShape
+
+    package init(_ pointer: JSONPointer, _ shape: ReplyShape) {
+      self.pointer = pointer
+      self.shape = shape
+    }
+  }
+
   package let request: JSONPointer
-  package let reply: JSONPointer
-  package let shape: ReplyShape
+  package let replies: [Reply]
+  /// Messages with the id of a call that only acknowledge its request: the reply follows.
+  package let ignore: Matcher?
   package let ids: IDs
 
-  package init(request: JSONPointer, reply: JSONPointer, shape: ReplyShape, ids: IDs = .keepType) {
+  package init(request: JSONPointer, replies: [Reply], ignore: Matcher? = nil, ids: IDs = .keepType) {
     self.request = request
-    self.reply = reply
-    self.shape = shape
+    self.replies = replies
+    self.ignore = ignore
     self.ids = ids
+  }
+
+  package init(request: JSONPointer, reply: JSONPointer, shape: ReplyShape, ids: IDs = .keepType) {
+    self.init(request: request, replies: [Reply(reply, shape)], ids: ids)
   }
 
   package static let jsonRPC = jsonRPC(.keepType)
 
-  package static func jsonRPC(_ ids: IDs) -> Correlation {
-    Correlation(request: pointer("/id"), reply: pointer("/id"), shape: .jsonRPC, ids: ids)
+  package static func jsonRPC(_ ids: IDs, ignore: Matcher? = nil) -> Correlation {
+    Correlation(request: pointer("/id"), replies: [Reply(pointer("/id"), .jsonRPC)], ignore: ignore, ids: ids)
   }
+
+  /// Whether the replies are as in JSON-RPC 2.0.
+  package var isJSONRPC: Bool { replies.first?.shape == .jsonRPC }
 
   private static let result = pointer("/result")
   private static let error = pointer("/error")
@@ -86,18 +105,39 @@ package struct Correlation: Hashable, Sendable {
 
   // MARK: Replies
 
-  /// Returns the range of the id in a message of the upstream; nil if it has no id.
-  package func identifier(ofReply message: Span<UInt8>) -> Range<Int>? { reply.find(in: message) }
+  /// A message with the id of a call.
+  package struct Match<Call> {
+    package let call: Call
+    /// The range of the id.
+    package let range: Range<Int>
+    /// Whether the message only acknowledges the request.
+    package let isIgnored: Bool
+  }
 
-  /// Whether a message with the id of a request is its reply.
-  package func isReply(_ message: Span<UInt8>) -> Bool {
-    guard !reply.isAmbiguous(in: message) else { return false }
-    return switch shape {
+  /// Returns the call that a message of the upstream is the reply to; nil if there is none.
+  ///
+  /// - Parameter call: returns the call with the id in this JSON token; nil if there is none.
+  package func match<Call>(_ message: Span<UInt8>, _ call: (Span<UInt8>) -> Call?) -> Match<Call>? {
+    for reply in replies {
+      guard let range = reply.pointer.find(in: message), let call = call(message.extracting(range)) else { continue }
+      if ignore?.matches(message) == true { return Match(call: call, range: range, isIgnored: true) }
+      if Self.isReply(message, reply) { return Match(call: call, range: range, isIgnored: false) }
+    }
+    return nil
+  }
+
+  /// Whether the message has the form of a reply, and requests do not have it.
+  func isDistinctReply(_ message: Span<UInt8>) -> Bool {
+    replies.contains { $0.shape != .any && Self.isReply(message, $0) }
+  }
+
+  private static func isReply(_ message: Span<UInt8>, _ reply: Reply) -> Bool {
+    guard !reply.pointer.isAmbiguous(in: message) else { return false }
+    return switch reply.shape {
     case .any: true
     case .matching(let matcher): matcher.matches(message)
     case .jsonRPC:
-      Self.method.find(in: message) == nil
-        && (Self.result.find(in: message) != nil || Self.error.find(in: message) != nil)
+      method.find(in: message) == nil && (result.find(in: message) != nil || error.find(in: message) != nil)
     }
   }
 }

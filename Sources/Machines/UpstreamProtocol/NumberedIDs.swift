@@ -63,18 +63,15 @@ package struct NumberedIDs: Sendable {
 
   // MARK: Messages of the upstream
 
-  /// Returns the call that a message is the reply to, and the range of its id.
-  mutating func reply(_ message: Span<UInt8>) -> (call: CallID, range: Range<Int>)? {
-    guard !calls.isEmpty, let range = correlation.identifier(ofReply: message),
-      let number = message.extracting(range).decimalValue().flatMap({ UInt32(exactly: $0) }),
-      let call = calls[number], correlation.isReply(message)
-    else { return nil }
-    calls[number] = nil
-    return (call, range)
+  /// Returns the call that a message is the reply to.
+  mutating func reply(_ message: Span<UInt8>) -> Correlation.Match<CallID>? {
+    guard !calls.isEmpty else { return nil }
+    let calls = calls
+    let match = correlation.match(message) { token in
+      token.decimalValue().flatMap { UInt32(exactly: $0) }.flatMap { number in calls[number].map { (number, $0) } }
+    }
+    guard let match else { return nil }
+    if !match.isIgnored { self.calls[match.call.0] = nil }
+    return Correlation.Match(call: match.call.1, range: match.range, isIgnored: match.isIgnored)
   }
-}
-
-extension Correlation {
-  /// Whether the message has the form of a reply, and requests do not have it.
-  fileprivate func isDistinctReply(_ message: Span<UInt8>) -> Bool { shape != .any && isReply(message) }
 }

@@ -62,7 +62,9 @@ package struct PlainProtocol: UpstreamProtocol {
   ) -> ProtocolEvent {
     switch conventions.meaning(of: payload, awaited: awaitedStep) {
     case .push:
-      if let reply = kind.isText ? numberedIDs?.reply(payload) : nil { return .reply(reply.call, reply.range) }
+      if kind.isText, let match = numberedIDs?.reply(payload) {
+        return match.isIgnored ? .none : .reply(match.call, match.range)
+      }
       if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
       return .push
     case .setupResponse:

@@ -24,8 +24,11 @@ struct StructureReader {
   static let strictMatcherSchema = ValueSchema.shared(
     "strict_matcher",
     .any([.text, .members(strictMatcherMembers), .list(.any([.text, .members(strictMatcherMembers)]))]))
+  static let replyMembers: [ValueSchema.Member] = [.init("pointer", .text), .init("match", matcherSchema)]
   static let correlationMembers: [ValueSchema.Member] = [
-    .init("protocol", .words([jsonRPC])), .init("request", .text), .init("reply", .text), .init("match", matcherSchema),
+    .init("protocol", .words([jsonRPC])), .init("request", .text),
+    .init("reply", .any([.text, .list(.members(replyMembers, required: ["pointer"]))])), .init("match", matcherSchema),
+    .init("ignore", matcherSchema),
     .init("ids", .words(Correlation.IDs.allCases.map(\.rawValue))),
   ]
   static let jsonRPC = "jsonrpc"
@@ -42,6 +45,8 @@ struct StructureReader {
   private static let templateLimit = 64 << 10
   /// Maximum number of rules for topics. Each may scan every message.
   private static let topicRuleLimit = 64
+  /// Maximum number of forms of replies. Each may scan every message while a call waits.
+  private static let replyLimit = 16
   /// Maximum number of conditions of a matcher. Each may scan the whole message.
   private static let conditionLimit = 16
 
@@ -256,8 +261,9 @@ struct StructureReader {
       }
       return .jsonRPC
     }
-    var (request, reply): (JSONPointer?, JSONPointer?)
-    var shape = Correlation.ReplyShape.any
+    var request: JSONPointer?
+    var replies: [Correlation.Reply] = []
+    var (match, ignore): (Matcher?, Matcher?)
     var ids = Correlation.IDs.keepType
     var isJSONRPC = false
     let given = try members(node, key, Self.correlationMembers.map(\.name))
@@ -269,20 +275,52 @@ struct StructureReader {
       case "ids":
         ids = try word(value, "\(key).ids", Correlation.IDs.allCases.map(\.rawValue), Correlation.IDs.init)
       case "request": request = try pointer(value, "\(key).request")
-      case "reply": reply = try pointer(value, "\(key).reply")
-      default: shape = try matcher(value, "\(key).match").map { .matching($0) } ?? .any
+      case "reply": replies = try self.replies(value, "\(key).reply")
+      case "ignore": ignore = try matcher(value, "\(key).ignore")
+      default: match = try matcher(value, "\(key).match")
       }
     }
     if isJSONRPC {
-      guard given.allSatisfy({ ["protocol", "ids"].contains($0.name) }) else {
+      guard given.allSatisfy({ ["protocol", "ids", "ignore"].contains($0.name) }) else {
         throw fail(node, "'\(key).protocol' already says where the id is: leave out 'request', 'reply' and 'match'")
       }
-      return .jsonRPC(ids)
+      return .jsonRPC(ids, ignore: ignore)
     }
-    guard let request, let reply else {
+    guard let request, !replies.isEmpty else {
       throw fail(node, "'\(key)' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id")
     }
-    return Correlation(request: request, reply: reply, shape: shape, ids: ids)
+    if let match {
+      guard replies.count == 1, replies[0].shape == .any else {
+        throw fail(node, "'\(key).match' has no effect on a list: write 'match' into each entry of '\(key).reply'")
+      }
+      replies = [Correlation.Reply(replies[0].pointer, .matching(match))]
+    }
+    return Correlation(request: request, replies: replies, ignore: ignore, ids: ids)
+  }
+
+  /// A pointer, or a list of pointers with matchers. The first entry that applies to a message counts.
+  private func replies(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [Correlation.Reply] {
+    guard case .sequence(let items) = node.value else {
+      return try pointer(node, key).map { [Correlation.Reply($0, .any)] } ?? []
+    }
+    guard items.count <= Self.replyLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.replyLimit) entries")
+    }
+    var result: [Correlation.Reply] = []
+    for (index, item) in items.enumerated() {
+      let key = "\(key)[\(index)]"
+      var (place, match): (JSONPointer?, Matcher?)
+      for (name, value) in try members(item, key, Self.replyMembers.map(\.name)) {
+        if name == "match" {
+          match = try matcher(value, "\(key).match")
+        } else {
+          place = try pointer(value, "\(key).pointer")
+        }
+      }
+      guard let place else { throw fail(item, "'\(key)' needs 'pointer': the JSON pointer of the id, such as /id") }
+      result.append(Correlation.Reply(place, match.map { .matching($0) } ?? .any))
+    }
+    return result
   }
 
   private func word<Value>(

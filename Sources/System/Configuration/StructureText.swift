@@ -59,16 +59,22 @@ enum StructureText {
 
   static func text(of correlation: Correlation?) -> String {
     guard let correlation else { return PrintableText.quoted("") }
-    let ids = correlation.ids == .keepType ? [] : [("ids", correlation.ids.rawValue)]
-    if correlation.shape == .jsonRPC {
-      return ids.isEmpty ? StructureReader.jsonRPC : mapping([("protocol", StructureReader.jsonRPC)] + ids)
+    var rest: [(String, String)] = []
+    if let ignore = correlation.ignore { rest.append(("ignore", text(of: ignore))) }
+    if correlation.ids != .keepType { rest.append(("ids", correlation.ids.rawValue)) }
+    if correlation.isJSONRPC {
+      return rest.isEmpty ? StructureReader.jsonRPC : mapping([("protocol", StructureReader.jsonRPC)] + rest)
     }
-    var members = [
-      ("request", PrintableText.quoted(correlation.request.description)),
-      ("reply", PrintableText.quoted(correlation.reply.description)),
-    ]
-    if case .matching(let matcher) = correlation.shape { members.append(("match", text(of: matcher))) }
-    return mapping(members + ids)
+    let replies = correlation.replies.map { reply in
+      var members = [("pointer", PrintableText.quoted(reply.pointer.description))]
+      if case .matching(let matcher) = reply.shape { members.append(("match", text(of: matcher))) }
+      return members
+    }
+    let request = ("request", PrintableText.quoted(correlation.request.description))
+    if replies.count == 1 {
+      return mapping([request] + replies[0].map { $0.0 == "pointer" ? ("reply", $0.1) : $0 } + rest)
+    }
+    return mapping([request, ("reply", "[\(replies.map(mapping).joined(separator: ", "))]")] + rest)
   }
 
   static func list(_ texts: [String]) -> String {

@@ -59,8 +59,8 @@ enum DemoCommand {
       // The upstream echoes a request, so its reply has the id at the same place.
       let conventions = $0.session.upstream.conventions
       if conventions.correlation == nil, conventions.kind == .websocket {
-        let ids = Correlation.jsonRPC
-        $0.session.upstream.conventions.correlation = Correlation(request: ids.request, reply: ids.reply, shape: .any)
+        let place = Correlation.jsonRPC.request
+        $0.session.upstream.conventions.correlation = Correlation(request: place, reply: place, shape: .any)
       }
     }
     return ConfigurationReader.withPlan(source, overriding: overrides) { outcome, plan, files in

@@ -23,7 +23,7 @@ import Testing
 
   private func isReply(_ text: String, _ correlation: Correlation) -> Bool {
     let bytes = Array(text.utf8)
-    return correlation.isReply(bytes.span)
+    return correlation.match(bytes.span) { _ in true }?.isIgnored == false
   }
 
   @Test(arguments: [
@@ -72,14 +72,39 @@ import Testing
     #expect(isReply(#"[2,"19","Reset",{}]"#, try correlation("/1")))
   }
 
+  /// WAMP: a result has the id at another place than an error.
+  @Test func repliesMayHaveTheIDAtDifferentPlaces() throws {
+    func pointer(_ text: String) throws -> JSONPointer { try #require(JSONPointer(text)) }
+    let kind = try pointer("/0")
+    let wamp = Correlation(
+      request: try pointer("/1"),
+      replies: [
+        .init(try pointer("/1"), .matching(Matcher(anyOf: [[.value(kind, "50")], [.value(kind, "33")]]))),
+        .init(try pointer("/2"), .matching(Matcher([.value(kind, "8")]))),
+      ], ignore: Matcher([.present(try pointer("/2/progress"))]))
+    /// The call whose id a message has: 7 and 48 are ids of calls. Negative if the message is ignored.
+    func call(_ text: String) -> Int? {
+      let match = wamp.match(Array(text.utf8).span) { token in
+        token.decimalValue().flatMap { [7, 48].contains($0) ? $0 : nil }
+      }
+      return match.map { $0.isIgnored ? -$0.call : $0.call }
+    }
+    #expect(call("[50,7,{},[1]]") == 7 && call("[33,7,9]") == 7 && call("[50,8,{}]") == nil)
+    // The value at /1 is the type of the request, and is also the id of a call.
+    #expect(call(#"[8,48,7,{},"wamp.error.x"]"#) == 7 && call(#"[8,7,48,{},"x"]"#) == 48)
+    #expect(call(#"[8,48,9,{},"wamp.error.x"]"#) == nil && call("[36,7,1,{}]") == nil)
+    #expect(call(#"[50,7,{"progress":true},[1]]"#) == -7 && call(#"[50,8,{"progress":true},[1]]"#) == nil)
+  }
+
   @Test func theIDOfAReplyIsFoundAtEveryCutWithoutReadingBeyond() throws {
     let text = Array(#"{"jsonrpc":"2.0","result":{"id":[1,"\""]},"id":"x"}"#.utf8)
     for end in 0...text.count {
       let cut = Array(text[..<end])
-      let range = Correlation.jsonRPC.identifier(ofReply: cut.span)
-      if let range { #expect(cut[range].elementsEqual(#""x""#.utf8)) }
-      #expect(range != nil || end < text.count)
-      _ = Correlation.jsonRPC.isReply(cut.span)
+      var token: [UInt8]?
+      let match = Correlation.jsonRPC.match(cut.span) { token = [UInt8](copying: $0) }
+      if let token { #expect(token.elementsEqual(#""x""#.utf8)) }
+      if let match { #expect(cut[match.range].elementsEqual(#""x""#.utf8)) }
+      #expect(match != nil || end < text.count)
     }
   }
 }

@@ -10,7 +10,9 @@ import Testing
   private let first = CallID(.string, random: 1)
   private let second = CallID(.number, random: 2)
 
-  private func request(_ id: CallID) -> String { #"{"jsonrpc":"2.0","id":\#(String(decoding: id.token, as: UTF8.self)),"method":"m"}"# }
+  private func request(_ id: CallID) -> String {
+    #"{"jsonrpc":"2.0","id":\#(String(decoding: id.token, as: UTF8.self)),"method":"m"}"#
+  }
 
   /// The message as it is sent.
   private func sent(_ text: String, _ ids: inout NumberedIDs) -> String {
@@ -53,6 +55,15 @@ import Testing
       #expect(call(text, &ids) == nil, "\(text)")
     }
     #expect(call(#"{"result":1,"id":1}"#, &ids) == first && call(#"{"result":1,"id":1}"#, &ids) == nil)
+  }
+
+  @Test func anAcknowledgementLeavesTheCallOpen() throws {
+    let ack = try #require(JSONPointer("/ack"))
+    var ids = NumberedIDs(.jsonRPC(.sequence, ignore: Matcher([.present(ack)])))
+    _ = sent(request(first), &ids)
+    let match = ids.reply(Array(#"{"id":1,"ack":true}"#.utf8).span)
+    #expect(match?.isIgnored == true && match?.call == first)
+    #expect(call(#"{"id":1,"result":1}"#, &ids) == first)
   }
 
   @Test func aConnectionIsReplacedBeforeItsNumbersAreUsedUp() {

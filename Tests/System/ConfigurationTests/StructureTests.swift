@@ -29,7 +29,7 @@ import Testing
           within: 1m
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
-      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, "b\""]}, topic: c}]}
+      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, 'b"']}, topic: c}]}
       subscriptions: {add: {match: {prefix: "{", graphql: {/q: subscription}}, key: /id}}
       correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}, ids: sequence}
 
@@ -59,9 +59,10 @@ import Testing
     #expect(conventions.codec == .gzip)
     #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 3)
     let correlation = try #require(conventions.correlation)
-    #expect(correlation.request.description == "/1" && correlation.reply.description == "/reply/id")
-    #expect(correlation.shape == .matching(Matcher([.value(try #require(JSONPointer("/0")), "3")])))
-    #expect(correlation.ids == .sequence)
+    #expect(correlation.request.description == "/1" && correlation.ids == .sequence)
+    let reply = Correlation.Reply(
+      try #require(JSONPointer("/reply/id")), .matching(Matcher([.value(try #require(JSONPointer("/0")), "3")])))
+    #expect(correlation.replies == [reply])
     #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
   }
 
@@ -76,6 +77,22 @@ import Testing
     #expect(settings.session.upstream.conventions.correlation == .jsonRPC)
     let setting = try #require(Setting.all.first { $0.path == "upstream.correlation" })
     #expect(setting.format(settings) == "jsonrpc")
+  }
+
+  @Test func repliesMayHaveSeveralForms() throws {
+    let value =
+      "{request: /1, reply: [{pointer: /1, match: {json: {/0: 50}}}, {pointer: /2}], ignore: {json: {/a: ack}}}"
+    let settings = try load("upstream: {correlation: \(value)}")
+    let correlation = try #require(settings.session.upstream.conventions.correlation)
+    #expect(correlation.replies.map(\.pointer.description) == ["/1", "/2"])
+    #expect(correlation.replies[1].shape == .any && correlation.ignore != nil && correlation.ids == .keepType)
+    let setting = try #require(Setting.all.first { $0.path == "upstream.correlation" })
+    let shown = setting.format(settings)
+    #expect(try load("upstream: {correlation: \(shown)}").session.upstream.conventions.correlation == correlation)
+    // The short form has the same meaning.
+    let short = try load("upstream: {correlation: {request: /a, reply: /b, match: x}}")
+    let long = try load("upstream: {correlation: {request: /a, reply: [{pointer: /b, match: x}]}}")
+    #expect(setting.format(short) == #"{request: "/a", reply: "/b", match: {text: "x"}}"# && short == long)
   }
 
   /// The text that `check-config` shows can be used in the environment, with the same meaning.
@@ -113,8 +130,20 @@ import Testing
       "d.yaml:2:16: 'upstream.correlation.protocol' already says where the id is: leave out 'request', 'reply' and 'match'"
     ),
     (
+      "correlation: {request: /id, reply: [{match: a}]}",
+      "d.yaml:2:39: 'upstream.correlation.reply[0]' needs 'pointer': the JSON pointer of the id, such as /id"
+    ),
+    (
+      "correlation: {request: /id, reply: [{pointer: /id}, {pointer: /a}], match: a}",
+      "d.yaml:2:16: 'upstream.correlation.match' has no effect on a list: write 'match' into each entry of 'upstream.correlation.reply'"
+    ),
+    (
+      "correlation: {request: /id, reply: []}",
+      "d.yaml:2:16: 'upstream.correlation' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id"
+    ),
+    (
       "{correlation: {protocol: jsonrpc, ids: sequence}, subscriptions: {add: {match: a, key: /id}}}",
-      "d.yaml:2:75: with 'upstream.correlation.ids: sequence', the id at '/id' is another number on each connection: choose another key, or subscribe in upstream.on_open"
+      "d.yaml:2:90: 'upstream.subscriptions.add.key' cannot be used: with 'upstream.correlation.ids: sequence', the id at '/id' is another number on each connection: choose another key, or subscribe in upstream.on_open"
     ),
     (
       "correlation: {request: id, reply: /id}",

@@ -182,7 +182,9 @@ extension SessionDriver {
     let (count, ping) = pump.fill(connection, room: room) { nextPing(on: generation) }
     guard count > 0 else { return }
     connection.carriesMessages = true
-    if let conversation = connection.conversation, conversation.can(.numberedIDs) { checkNumbers(of: conversation, generation) }
+    if let conversation = connection.conversation, conversation.can(.numberedIDs) {
+      checkNumbers(of: conversation, generation)
+    }
     merger.sent(count)
     merger.messagesSent(on: generation)
     if let ping { sendBarrier(ping, on: connection) }

@@ -50,8 +50,8 @@ contract: build ## Check the running program against openapi.yaml with 500 rando
 	@scripts/setup test
 	@DRAWBRIDGE_CONTRACT_EXAMPLES=500 .venv/bin/python -m pytest Tests/Integration/test_contract.py
 
-bench: ## Measure Drawbridge against other servers (about 20 minutes; SHORT=1: 4 minutes; MEASURES="post poll": only these)
-	@scripts/bench $(if $(SHORT),--short) $(MEASURES)
+bench: ## Measure Drawbridge against other servers (about 20 minutes; SHORT=1: 4 minutes; MEASURES="post poll": only these; BESIDE=PROGRAM: against another build)
+	@scripts/bench $(if $(SHORT),--short) $(if $(BESIDE),--beside $(BESIDE)) $(MEASURES)
 
 profile: ## Profile the gateway under load (LOADS="post fan-out": only these loads)
 	@scripts/profile $(LOADS)

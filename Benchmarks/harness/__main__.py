@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 from . import build, plot, report
 from .measures import MEASURES as MOST_MEASURES
@@ -12,9 +13,11 @@ from .processes import BENCHMARKS, WORK, Cores
 from .replicas import replicas
 from .results import Figure, Growth
 from .store import store
-from .subjects import SUBJECTS, Go
+from .subjects import SUBJECTS, Earlier, Gateway, Go
 
 MEASURES = MOST_MEASURES | {"store": store, "replicas": replicas}
+#: The measures that `--beside` runs unless others are named.
+BESIDE = ["post", "connections", "poll", "held", "streams", "latency", "echo", "call", "workers", "store", "replicas"]
 
 
 def main():
@@ -27,6 +30,12 @@ def main():
     )
     lengths.add_argument(
         "--smoke", action="store_true", help="run each measurement once and for a fraction of a second, to check it"
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="PROGRAM",
+        type=Path,
+        help="compare with another build of the gateway in the same runs, and with no other server",
     )
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"only these: {', '.join(MEASURES)}")
     options = parser.parse_args()
@@ -41,7 +50,15 @@ def main():
 
     build.build_programs()
     subjects, absent = [], {}
-    for kind in SUBJECTS:
+    if options.beside:
+        if not os.access(options.beside, os.X_OK):
+            parser.error(f"'{options.beside}' is not a program")
+        Earlier.program = options.beside.resolve()
+        options.measures = options.measures or BESIDE
+        unable = [name for name in options.measures if name not in BESIDE]
+        if unable:
+            parser.error(f"'{unable[0]}' has no comparison with another build: use {', '.join(BESIDE)}")
+    for kind in [Gateway, Earlier] if options.beside else SUBJECTS:
         reason = kind.missing()
         if reason:
             absent[kind.title] = reason

@@ -91,6 +91,10 @@ class Bench:
     def start(self, stack: contextlib.ExitStack, kinds=None) -> list[Subject]:
         return [stack.enter_context(kind(self.cores)) for kind in kinds or self.subjects]
 
+    def kinds(self, *kinds: type[Subject]) -> list[type[Subject]]:
+        """The subjects that are of one of `kinds`."""
+        return [kind for kind in self.subjects if issubclass(kind, kinds)]
+
     def turns(self, subjects, *series: Series):
         """Yields all subjects in turn, once per repetition. Each repetition starts with another subject.
 
@@ -237,7 +241,7 @@ def connections(bench: Bench) -> list[Figure]:
     cost = Figure("connections_cpu", "the same: processor time of the server per request", "µs", False)
     cost.targets = [Target("≤", 1.15, "nchan")]
     with contextlib.ExitStack() as stack:
-        kinds = [kind for kind in bench.subjects if kind in (Gateway, Floor, CBridge, Nchan, Go)]
+        kinds = bench.kinds(Gateway, Floor, CBridge, Nchan, Go)
         for subject in bench.turns(bench.start(stack, kinds), rate, cost):
             result, seconds = bench.post(subject, options=["-n"])
             rate.add(subject.name, result["rate"])
@@ -460,7 +464,7 @@ def echo(bench: Bench) -> list[Figure]:
     p50 = Figure("echo_p50", f"{title}: median", "µs", False, targets=[Target("≤", 0.95, "go")])
     p99 = Figure("echo_p99", f"{title}: 99th percentile", "µs", False, targets=[Target("≤", 1, "go")])
     with contextlib.ExitStack() as stack:
-        kinds = [kind for kind in bench.subjects if kind in (Gateway, CBridge, Go)]
+        kinds = bench.kinds(Gateway, CBridge, Go)
         subjects = [stack.enter_context(kind(bench.cores, sink_options=["echo"])) for kind in kinds]
         for subject in bench.turns(subjects, p50, p99):
             # `roundtrip` fails unless each message is returned once, unchanged and in order.
@@ -472,6 +476,11 @@ def echo(bench: Bench) -> list[Figure]:
     return [p50, p99]
 
 
+def _gateway_only(kind: type[Subject], settings: dict) -> dict:
+    """The argument with `settings`, if the subject is a gateway."""
+    return {"settings": settings} if issubclass(kind, Gateway) else {}
+
+
 def call(bench: Bench) -> list[Figure]:
     """Calls that all have the same id, to an upstream that returns each message as its reply."""
     body = '{"id":1,"method":"echo","params":["%s"]}' % ("x" * 62)
@@ -480,11 +489,9 @@ def call(bench: Bench) -> list[Figure]:
     cost = Figure("call_cpu", "the same: processor time of the server per call", "µs", False)
     settings = {"UPSTREAM_CORRELATION": "{request: /id, reply: /id}"}
     with contextlib.ExitStack() as stack:
-        options = {Gateway: {"settings": settings}, Aiohttp: {}}
         subjects = [
-            stack.enter_context(kind(bench.cores, sink_options=["echo"], **options[kind]))
-            for kind in bench.subjects
-            if kind in options
+            stack.enter_context(kind(bench.cores, sink_options=["echo"], **_gateway_only(kind, settings)))
+            for kind in bench.kinds(Gateway, Aiohttp)
         ]
         for subject in bench.turns(subjects, rate, cost):
             result, seconds = bench.rate(subject, "POST", "/v1/call", body)
@@ -505,9 +512,10 @@ def workers(bench: Bench) -> list[Figure]:
         rate = Figure(f"workers_{limit}_rate", title, "messages/s", True)
         cost = Figure(f"workers_{limit}_cpu", "the same: processor time of the server per message", "µs", False)
         with contextlib.ExitStack() as stack:
-            options = {Gateway: {"settings": settings}, Aiohttp: {}}
-            kinds = [kind for kind in bench.subjects if kind in options]
-            subjects = [stack.enter_context(kind(bench.cores, **options[kind])) for kind in kinds]
+            subjects = [
+                stack.enter_context(kind(bench.cores, **_gateway_only(kind, settings)))
+                for kind in bench.kinds(Gateway, Aiohttp)
+            ]
             for subject in subjects:
                 subject.request("PUT", path, '{"share":true,"start":"earliest"}')
             for subject in bench.turns(subjects, rate, cost):

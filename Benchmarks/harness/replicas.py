@@ -10,7 +10,7 @@ from .measures import Bench
 from .processes import Process, Tool, free_port
 from .results import Figure
 from .store import StoringGateway
-from .subjects import Gateway, Together
+from .subjects import Earlier, Gateway, Together
 
 COUNTS = {"one": 1, "two": 2, "three": 3}
 
@@ -23,7 +23,7 @@ class SharedGateways(Gateway):
         self.redis: Process | None = None
         #: For each gateway, its ports for clients, for management and for other gateways.
         self.places = [(free_port(), free_port(), free_port()) for _ in range(count)]
-        self.folder = self.folder.with_name(f"replicas-{count}")
+        self.folder = self.folder.with_name(f"replicas-{self.name}-{count}")
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
 
@@ -72,6 +72,10 @@ class SharedGateways(Gateway):
             self.redis.stop()
 
 
+class EarlierSharedGateways(SharedGateways, Earlier):
+    """Gateways with the program beside it."""
+
+
 def replicas(bench: Bench) -> list[Figure]:
     """POSTs to all gateways in equal parts, and pushes to polls that are held at all gateways."""
     if reason := SharedGateways.missing():
@@ -98,17 +102,22 @@ def replicas(bench: Bench) -> list[Figure]:
     figures = [rate, cost, redis, push, store, p50, p99, fan]
     for figure in figures:
         figure.titles |= {
-            "drawbridge": "Drawbridge, store.engine: memory",
+            "drawbridge": "two gateways on Redis" if Earlier in bench.subjects else "Drawbridge, store.engine: memory",
             "sqlite": "Drawbridge, store.engine: sqlite",
             "one": "one gateway on Redis",
             "two": "two gateways on Redis",
             "three": "three gateways on Redis",
+            "earlier": f"{Earlier.title}: two gateways on Redis",
         }
     with contextlib.ExitStack() as stack:
-        names = {stack.enter_context(Gateway(bench.cores)): "drawbridge"}
-        names[stack.enter_context(StoringGateway(bench.cores, "interval"))] = "sqlite"
-        for name, count in COUNTS.items():
-            names[stack.enter_context(SharedGateways(bench.cores, count))] = name
+        if Earlier in bench.subjects:
+            names = {stack.enter_context(SharedGateways(bench.cores, 2)): "drawbridge"}
+            names[stack.enter_context(EarlierSharedGateways(bench.cores, 2))] = "earlier"
+        else:
+            names = {stack.enter_context(Gateway(bench.cores)): "drawbridge"}
+            names[stack.enter_context(StoringGateway(bench.cores, "interval"))] = "sqlite"
+            for name, count in COUNTS.items():
+                names[stack.enter_context(SharedGateways(bench.cores, count))] = name
         subjects = list(names)
         for subject in bench.turns(subjects, rate, cost, redis):
             before = _times(subject)

@@ -8,7 +8,7 @@ import urllib.request
 from .measures import Bench
 from .processes import Process, free_port
 from .results import Figure, Target
-from .subjects import Gateway, Nchan, Together
+from .subjects import Earlier, Gateway, Nchan, Together
 
 #: The values of `store.sync`, and the equivalent values for Redis's append-only file.
 LEVELS = {"interval": "everysec", "always": "always"}
@@ -17,10 +17,12 @@ LEVELS = {"interval": "everysec", "always": "always"}
 class StoringGateway(Gateway):
     """The gateway with a store."""
 
+    store_folder = "store"
+
     def __init__(self, cores, sync, **options):
         super().__init__(cores, **options)
         # The store has its own folder, since the next gateway empties the usual folder.
-        folder = self.folder.with_name("store")
+        folder = self.folder.with_name(self.store_folder)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         path = folder / "drawbridge.db"
@@ -34,6 +36,12 @@ class StoringGateway(Gateway):
         """Number of commits so far. With `always`, each commit is one synchronisation."""
         text = urllib.request.urlopen(f"http://127.0.0.1:{self.management}/metrics").read().decode()
         return int(re.search(r"^drawbridge_store_commit_seconds_count (\d+)$", text, re.MULTILINE)[1])
+
+
+class EarlierStoringGateway(StoringGateway, Earlier):
+    """The program beside it, with a store in its own folder."""
+
+    store_folder = "earlier-store"
 
 
 class RedisNchan(Nchan):
@@ -72,7 +80,7 @@ class RedisNchan(Nchan):
 
 def store(bench: Bench) -> list[Figure]:
     """POSTs that are stored before they are acknowledged, and pushes that are stored before they are shown."""
-    if reason := RedisNchan.missing():
+    if Earlier not in bench.subjects and (reason := RedisNchan.missing()):
         raise SystemExit(f"error: this needs {reason}")
     figures = []
     for sync, fsync in LEVELS.items():
@@ -85,6 +93,7 @@ def _level(bench: Bench, sync: str, fsync: str) -> list[Figure]:
         "drawbridge": f"Drawbridge, store.sync: {sync}",
         "memory": "Drawbridge, store.engine: memory",
         "nchan-redis": f"nchan with Redis, appendfsync {fsync}",
+        "earlier": f"{Earlier.title}, store.sync: {sync}",
     }
     prefix, title = f"store_{sync}", f"store.sync: {sync}"
     rate = Figure(f"{prefix}_rate", f"{title}: POST of 100 bytes, keep-alive, 64 connections", "requests/s", True)
@@ -107,8 +116,11 @@ def _level(bench: Bench, sync: str, fsync: str) -> list[Figure]:
     with contextlib.ExitStack() as stack:
         stored = stack.enter_context(StoringGateway(bench.cores, sync))
         memory = stack.enter_context(Gateway(bench.cores))
-        redis = stack.enter_context(RedisNchan(bench.cores, fsync))
-        names = {stored: "drawbridge", memory: "memory", redis: "nchan-redis"}
+        names = {stored: "drawbridge", memory: "memory"}
+        if Earlier in bench.subjects:
+            names[stack.enter_context(EarlierStoringGateway(bench.cores, sync))] = "earlier"
+        else:
+            names[stack.enter_context(RedisNchan(bench.cores, fsync))] = "nchan-redis"
         for subject in bench.turns(list(names), rate, cost, *([group] if sync == "always" else [])):
             before = stored.commits()
             result, seconds = bench.post(subject)

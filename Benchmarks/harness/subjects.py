@@ -160,6 +160,13 @@ class Gateway(Subject):
         return file
 
 
+class Earlier(Gateway):
+    """Another build of the gateway, for example of an earlier revision. `--beside` sets its program."""
+
+    name = "earlier"
+    title = "Drawbridge, the program beside it"
+
+
 class CreatingGateway(Gateway):
     """The gateway with `sessions` sessions, s0, s1 and so on, that a client has created from a profile."""
 

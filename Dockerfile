@@ -19,8 +19,9 @@ RUN apt-get update -qq \
 WORKDIR /src
 COPY Package.swift ./
 COPY Sources Sources
-# Embedded in the program through a symbolic link in Sources.
+# Embedded in the program through symbolic links in Sources.
 COPY docs/errors.md docs/errors.md
+COPY config/profiles config/profiles
 # Package.swift lists the test and benchmark targets, so their folders must exist. They are not built.
 COPY Tests Tests
 COPY Benchmarks Benchmarks

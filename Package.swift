@@ -50,6 +50,11 @@ func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> T
     swiftSettings: tests)
 }
 
+/// The built-in profiles.
+let profiles = [
+  "plain", "json-rpc", "home-assistant", "obs", "binance", "huobi", "graphql-transport-ws", "phoenix", "socketio",
+]
+
 let package = Package(
   name: "drawbridge",
   products: [.executable(name: "drawbridge", targets: ["drawbridge"])],
@@ -222,6 +227,8 @@ let package = Package(
         "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
         "TLSEngine", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host", "Reactor", "Store",
       ],
+      // The files of config/profiles, by symbolic links.
+      resources: profiles.map { .embedInCode("Profiles/\($0).yaml") },
       swiftSettings: strict),
 
     // Tests.

@@ -30,10 +30,13 @@ import Testing
       links += 1
       let path = file.deletingLastPathComponent().appendingPathComponent(target).standardizedFileURL.path
       let relative = String(path.dropFirst(Self.root.path.count + 1))
+      // The file, or a folder that contains it.
+      let parts = relative.split(separator: "/")
+      let folders = parts.indices.map { parts[...$0].joined(separator: "/") }
       #expect(
-        copied.contains("COPY \(relative) \(relative)"),
+        folders.contains { copied.contains("COPY \($0) \($0)") },
         "the Dockerfile does not copy \(relative), the target of \(name)")
-      #expect(sent.contains("!\(relative)"), ".dockerignore leaves \(relative) out")
+      #expect(folders.contains { sent.contains("!\($0)") }, ".dockerignore leaves \(relative) out")
     }
     #expect(links > 0)
   }

@@ -202,7 +202,9 @@ async def test_healthcheck_needs_a_port():
 
 
 FLAGS = {
+    "profile": "plain",
     "config": "/nowhere",
+    "set": "loops=1",
     "listen": "127.0.0.1:0",
     "listen-https": "127.0.0.1:0",
     "management": "127.0.0.1:1",

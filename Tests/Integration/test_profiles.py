@@ -1,4 +1,4 @@
-"""The presets in config/profiles, each against a server that follows its convention."""
+"""The built-in profiles, each against a server that follows its convention."""
 
 import asyncio
 import base64
@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 
 import pytest
 
@@ -20,11 +21,11 @@ SECRETS = {"HASS_TOKEN": 'long-lived "token"', "OBS_PASSWORD": "supersecretpassw
 
 @pytest.fixture
 def profile(start):
-    """`await profile(name, converse)`: a gateway with that preset, and an upstream that runs `converse`."""
+    """`await profile(name, converse)`: a gateway with that profile, and an upstream that runs `converse`."""
 
     async def profile(name, converse, *, path="", ready=True, settings=None, env=SECRETS, **options):
         upstream = await start(ConventionUpstream(converse, **options))
-        arguments = ("--config", PROFILES / f"{name}.yaml", "--upstream", upstream.url + path)
+        arguments = ("--profile", name, "--upstream", upstream.url + path)
         gateway = await start(Gateway(*arguments, env={**env, **(settings or {})}))
         if ready:
             await gateway.ready()
@@ -60,9 +61,75 @@ async def post(gateway, message):
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
 async def test_every_profile_is_a_valid_configuration(path):
-    status, out, err = await run("check-config", "--config", path, env=SECRETS)
-    assert status == 0, err
+    status, out, err = await run("check-config", "--profile", path.stem, env=SECRETS)
+    assert (status, err) == (0, ""), err
+    assert out.startswith(f"profile {path.stem}: valid\n")
     assert all(secret not in out for secret in SECRETS.values())
+
+
+async def test_every_profile_is_listed_and_printed():
+    status, out, _ = await run("profiles")
+    files = {path.stem: path for path in PROFILES.glob("*.yaml")}
+    documented = re.findall(r"^\| `([a-z-]+)` \|", (PROJECT / "docs/upstreams.md").read_text(), re.MULTILINE)
+    listed = [line.split()[0] for line in out.splitlines()]
+    assert status == 0
+    assert set(listed) == files.keys()
+    assert documented[: len(listed)] == listed
+    for name, path in files.items():
+        assert await run("profiles", name) == (0, path.read_text(), "")
+
+
+async def test_a_profile_is_overridden_by_file_environment_set_and_flag_in_this_order(tmp_path):
+    file = tmp_path / "drawbridge.yaml"
+    file.write_text("upstream: {heartbeat: {interval: 11s, timeout: 11s}, subprotocols: [a], queue: {ttl: 11s}}\n")
+
+    async def settings(*arguments, env=None):
+        status, out, err = await run("check-config", "--all", "--profile", "plain", *arguments, env=env or {})
+        assert status == 0, err
+        return dict(line.split("  #")[0].split(": ", 1) for line in out.splitlines()[1:] if not line.startswith("#"))
+
+    assert (await settings())["upstream.heartbeat.interval"] == "20s"
+    arguments = ["--config", file]
+    found = await settings(*arguments)
+    assert (found["upstream.heartbeat.interval"], found["upstream.queue.ttl"]) == ("11s", "11s")
+    env = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "12s", "DRAWBRIDGE_UPSTREAM_SUBPROTOCOLS": "b"}
+    found = await settings(*arguments, env=env)
+    assert (found["upstream.heartbeat.interval"], found["upstream.heartbeat.timeout"]) == ("12s", "11s")
+    arguments += ["--set", "upstream.heartbeat.interval=13s", "--set", "upstream.subprotocols=c,d"]
+    found = await settings(*arguments, env=env)
+    assert (found["upstream.heartbeat.interval"], found["upstream.subprotocols"]) == ("13s", "[c, d]")
+    assert (await settings(*arguments, "--subprotocol", "e", env=env))["upstream.subprotocols"] == "[e]"
+
+
+async def test_the_profile_can_be_in_the_environment():
+    status, out, _ = await run("check-config", env={"DRAWBRIDGE_PROFILE": "socketio"})
+    assert (status, out.splitlines()[0]) == (0, "profile socketio: valid")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (["--profile", "phenix"], 64, "unknown profile 'phenix' (did you mean 'phoenix'?)"),
+        (["--set", "upstream.url"], 64, "use KEY=VALUE"),
+        (
+            ["--set", "upstream.queue.tll=3s"],
+            78,
+            "--set upstream.queue.tll: no such setting (did you mean 'upstream.queue.ttl'?)",
+        ),
+        (
+            ["--set", "upstream.queue=3"],
+            78,
+            "'upstream.queue' is a section: set one of its keys, such as upstream.queue.",
+        ),
+        (["--set", "sessions.a.upstream.url=ws://a/"], 78, "'sessions' can be set in a file only"),
+        (["--set", "upstream.heartbeat.interval=x"], 78, "'x' is not valid for 'upstream.heartbeat.interval'"),
+        (["--set", "upstream.close_codes={4401: nothing}"], 78, "--set upstream.close_codes"),
+    ],
+)
+async def test_a_wrong_profile_or_assignment_is_refused(arguments, status, error):
+    found, _, err = await run("check-config", "--upstream", "ws://127.0.0.1:1/", *arguments)
+    assert found == status
+    assert error in err
 
 
 def test_every_profile_is_tested():

@@ -7,25 +7,55 @@ extension ConfigurationLoader {
     let all = Setting.all
     for setting in all where !ignored.contains(setting.path) {
       guard let text = environment[setting.environmentName] else { continue }
-      let place = "environment variable \(setting.environmentName)"
-      if setting.isStructured {
-        applyStructure(text, to: setting, place)
-        continue
-      }
-      do throws(ConfigurationError) {
-        let whole = try read(text, for: setting, place)
-        set(setting, setting.isList ? split(whole, for: setting) : [whole], isSingle: !setting.isList, place)
-      } catch {
-        fail(setting, error)
-      }
+      apply(text, to: setting, "environment variable \(setting.environmentName)")
     }
     warnOfUnknownVariables(all)
   }
 
+  /// Sets the settings of `--set`.
+  mutating func apply(assignments: [(path: String, value: String)]) {
+    guard !assignments.isEmpty else { return }
+    let all = Setting.all
+    for (path, value) in assignments where !ignored.contains(path) {
+      let place = "--set \(path)"
+      if let setting = all.first(where: { $0.path == path }) {
+        apply(value, to: setting, place)
+      } else {
+        fail(ConfigurationError(place: place, message: Self.unknownPath(path, among: all)))
+      }
+    }
+  }
+
+  private static func unknownPath(_ path: String, among all: [Setting]) -> String {
+    for section in ["sessions", "profiles"] where path == section || path.hasPrefix(section + ".") {
+      return "'\(section)' can be set in a file only"
+    }
+    let inner = all.map(\.path).filter { $0.hasPrefix(path + ".") }
+    guard inner.isEmpty else {
+      return "'\(path)' is a section: set one of its keys, such as \(inner[0])"
+    }
+    return "no such setting" + Suggestion.text(Suggestion.nearest(toName: path, among: all.map(\.path), separator: "."))
+  }
+
+  /// Sets `setting` from a text in which a list has commas, and a structure is YAML.
+  private mutating func apply(_ text: String, to setting: Setting, _ place: String) {
+    if setting.isStructured {
+      applyStructure(text, to: setting, place)
+      return
+    }
+    do throws(ConfigurationError) {
+      let whole = try read(text, for: setting, place)
+      set(setting, setting.isList ? split(whole, for: setting) : [whole], isSingle: !setting.isList, place)
+    } catch {
+      fail(setting, error)
+    }
+  }
+
   private static let prefix = "DRAWBRIDGE_"
 
-  /// Variables that are not settings: the path of the file, and the variables of the commands that are clients.
-  private static let variablesOfCommands = ["CONFIG", "URL", "TOKEN_FILE", "CA_FILE"]
+  /// Variables that are not settings: the file, the built-in profile, and the variables of the commands that are
+  /// clients.
+  private static let variablesOfCommands = ["CONFIG", "PROFILE", "URL", "TOKEN_FILE", "CA_FILE"]
 
   /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may
   /// contain several.

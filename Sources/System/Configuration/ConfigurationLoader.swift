@@ -3,12 +3,25 @@ import TLSEngine
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Loads the settings: defaults, then the file, then the environment, then the flags. All errors are reported at once.
+/// Loads the settings: defaults, then a built-in profile, the file, the environment, `--set`, and the other flags. All
+/// errors are reported at once.
 /// `GatewayPlan`, which is later made from the settings, adds its own errors (`Outcome.errors(with:)`).
 package struct ConfigurationLoader {
   /// Returns the content of a file, or nil if it cannot be read. Passed in, so that the loader does not access the file
   /// system.
   package typealias FileReader = (String) -> [UInt8]?
+
+  /// A configuration that is part of the program.
+  package struct BuiltIn: Sendable {
+    /// For messages.
+    package let title: String
+    package let text: [UInt8]
+
+    package init(title: String, text: [UInt8]) {
+      self.title = title
+      self.text = text
+    }
+  }
 
   /// Maximum size of a configuration file, in bytes.
   package static let maximumFileBytes = YAMLDocument.maximumBytes
@@ -52,15 +65,21 @@ package struct ConfigurationLoader {
 
   /// Like `load`, but errors are in the outcome. Settings with a path in `ignored` are not read.
   ///
-  /// - Parameter paths: how relative paths of files are made absolute; nil to leave them as they are.
+  /// - Parameters:
+  ///   - profile: a configuration that the file overrides.
+  ///   - assignments: paths of settings and their values, as texts in the format of an environment variable.
+  ///   - paths: how relative paths of files are made absolute; nil to leave them as they are.
   package static func read(
-    file: String?, environment: [String: String], flags: [(name: String, value: String)], ignored: Set<String> = [],
-    paths: ConfigurationPaths? = nil, readFile: @escaping FileReader
+    profile: BuiltIn? = nil, file: String?, environment: [String: String],
+    assignments: [(path: String, value: String)] = [], flags: [(name: String, value: String)],
+    ignored: Set<String> = [], paths: ConfigurationPaths? = nil, readFile: @escaping FileReader
   ) -> Outcome {
     var loader = ConfigurationLoader(
       environment: environment, ignored: ignored, paths: PathResolver(paths, file: file), readFile: readFile)
+    if let profile { loader.apply(document: profile.text, named: profile.title) }
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
+    loader.apply(assignments: assignments)
     loader.apply(flags: flags)
     return loader.validated()
   }
@@ -98,9 +117,13 @@ package struct ConfigurationLoader {
     }
     paths.isInFile = true
     defer { paths.isInFile = false }
+    apply(document: text, named: file)
+  }
+
+  private mutating func apply(document text: [UInt8], named name: String) {
     do throws(ConfigurationError) {
-      guard let root = try YAMLDocument.read(text, file: file, warn: { warn($0) }) else { return }
-      walk(root, Section(settings: Setting.all), file)
+      guard let root = try YAMLDocument.read(text, file: name, warn: { warn($0) }) else { return }
+      walk(root, Section(settings: Setting.all), name)
     } catch {
       hasUnreadableParts = true
       fail(error)

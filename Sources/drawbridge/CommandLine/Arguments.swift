@@ -87,8 +87,8 @@ struct Arguments {
   }
 
   private func unknown(_ name: String) -> UsageError {
-    // Flags of settings are the same everywhere, so the name is not misspelt.
-    if name == ConfigurationSource.fileFlag.name || Setting.all.contains(where: { $0.flag == name }) {
+    // Flags of the configuration are the same everywhere, so the name is not misspelt.
+    if ConfigurationSource.flags().contains(where: { $0.name == name }) {
       let reason =
         command.name == "demo" && name == "upstream" ? "its upstream is built in" : "only 'drawbridge serve' has it"
       return UsageError(message: "'drawbridge \(command.name)' has no flag '--\(name)': \(reason). See \(help).")
@@ -125,6 +125,8 @@ extension Flag {
     case .file: return text.isEmpty ? "the path of a file" : nil
     case .choice(let words): return words.contains(text) ? nil : words.joined(separator: ", ")
     case .duration: return TimeSpan(text) == nil ? "a duration, such as 500ms, 30s, 10m or 1h30m" : nil
+    case .assignment:
+      return text.contains("=") && text.first != "=" ? nil : "KEY=VALUE, such as upstream.heartbeat.interval=10s"
     case .number(let range):
       // Int accepts a sign.
       guard text.utf8.allSatisfy({ ASCII.isDigit($0) }), let number = Int(text), range.contains(number) else {

@@ -10,6 +10,8 @@ struct Flag: Sendable {
     /// A duration as in the configuration: `30s`, `10m`.
     case duration
     case number(ClosedRange<Int>)
+    /// `KEY=VALUE`.
+    case assignment
   }
 
   /// Without dashes.
@@ -44,6 +46,7 @@ struct Flag: Sendable {
     case .choice(let words): words.joined(separator: "|")
     case .duration: "DURATION"
     case .number: "NUMBER"
+    case .assignment: "KEY=VALUE"
     }
   }
 }

@@ -22,8 +22,8 @@ enum CheckConfigCommand {
       Command.ExitCode(ExitCode.ok, "the configuration is valid; there may be warnings"), .usage, .noFile,
       .configuration,
     ]
-  ) { arguments in
-    let source = ConfigurationSource(arguments)
+  ) { (arguments) throws(UsageError) in
+    let source = try ConfigurationSource(arguments)
     return ConfigurationReader.withPlan(source) { outcome, _, _ in
       report(outcome, of: source, showsAll: arguments.has(all))
     }
@@ -34,7 +34,7 @@ enum CheckConfigCommand {
   ) -> Int32 {
     let shown = showsAll ? outcome.displayedSettings : outcome.changedSettings
     Terminal.print(
-      "\(source.file ?? "the configuration"): valid" + (shown.isEmpty ? ", all settings have their defaults" : ""))
+      "\(source.title): valid" + (shown.isEmpty ? ", all settings have their defaults" : ""))
     for setting in shown {
       let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
       Terminal.print("\(setting.path): \(outcome.displayText(of: setting))\(origin)")

@@ -6,25 +6,46 @@ import Logging
 import Host
 import Reactor
 
-/// Where a command reads the configuration from: a file, the environment, and flags.
+/// Where a command reads the configuration from: a built-in profile, a file, the environment, and flags.
 struct ConfigurationSource {
   static let fileFlag = Flag("config", .file, "YAML file with settings (or DRAWBRIDGE_CONFIG)")
+  static let profileFlag = Flag(
+    "profile", .text("NAME"), "begin with a built-in profile; 'drawbridge profiles' lists them (or DRAWBRIDGE_PROFILE)")
+  static let setFlag = Flag(
+    "set", .assignment, "set any setting by its path, such as upstream.heartbeat.interval=10s", isRepeatable: true)
 
   let file: String?
+  let profile: BuiltInProfile?
+  let assignments: [(path: String, value: String)]
   let flags: [(name: String, value: String)]
 
-  init(_ arguments: Arguments) {
-    // An empty variable counts as unset: an empty value is the way to override a variable of a container's environment.
-    let variable = SystemFile.environment()["DRAWBRIDGE_CONFIG"].flatMap { $0.isEmpty ? nil : $0 }
-    file = arguments[Self.fileFlag] ?? variable
+  init(_ arguments: Arguments) throws(UsageError) {
+    file = arguments[Self.fileFlag] ?? Self.variable("DRAWBRIDGE_CONFIG")
+    let takesProfile = arguments.command.flags.contains { $0.name == Self.profileFlag.name }
+    let name = takesProfile ? arguments[Self.profileFlag] ?? Self.variable("DRAWBRIDGE_PROFILE") : nil
+    if let name { profile = try BuiltInProfile.named(name) } else { profile = nil }
+    assignments = arguments.all(Self.setFlag).map { text in
+      let path = text.prefix { $0 != "=" }
+      return (String(path), String(text.dropFirst(path.count + 1)))
+    }
     flags = arguments.settings
+  }
+
+  /// For messages.
+  var title: String {
+    file ?? profile.map { "profile \($0.name)" } ?? "the configuration"
+  }
+
+  /// An empty variable counts as unset: an empty value is the way to override a variable of a container's environment.
+  private static func variable(_ name: String) -> String? {
+    SystemFile.environment()[name].flatMap { $0.isEmpty ? nil : $0 }
   }
 
   /// The flags of a command that reads settings.
   ///
-  /// - Parameter names: the settings that have a flag; nil for all.
+  /// - Parameter names: the settings that have a flag, without `--profile` and `--set`; nil for all.
   static func flags(_ names: Set<String>? = nil) -> [Flag] {
-    [fileFlag]
+    (names == nil ? [profileFlag, fileFlag, setFlag] : [fileFlag])
       + Setting.all.compactMap { setting in
         guard let flag = setting.flag, names?.contains(flag) ?? true else { return nil }
         return Flag(flag, .text(placeholders[flag] ?? "VALUE"), setting.summary)
@@ -107,7 +128,8 @@ enum ConfigurationReader {
     _ source: ConfigurationSource, ignoring ignored: Set<String>, _ content: [UInt8]?, _ files: FileRecorder
   ) -> ConfigurationLoader.Outcome {
     ConfigurationLoader.read(
-      file: source.file, environment: SystemFile.environment(), flags: source.flags,
+      profile: source.profile.map { ConfigurationLoader.BuiltIn(title: "profile \($0.name)", text: $0.text) },
+      file: source.file, environment: SystemFile.environment(), assignments: source.assignments, flags: source.flags,
       ignored: ignored, paths: paths,
       readFile: { $0 == source.file ? content : try? files.contents(of: $0) })
   }

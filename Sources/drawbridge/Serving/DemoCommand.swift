@@ -30,7 +30,7 @@ enum DemoCommand {
       upstream.proxy and sessions: the demo connects to its own upstream only. Its status page shows payloads.
       """,
     exitCodes: ServeCommand.exitCodes
-  ) { arguments in run(ConfigurationSource(arguments)) }
+  ) { (arguments) throws(UsageError) in run(try ConfigurationSource(arguments)) }
 
   private static func run(_ source: ConfigurationSource) -> Int32 {
     // Threads inherit the mask, so block the signals before the upstream starts its thread.

@@ -20,7 +20,9 @@ enum HealthCheck {
       Command.ExitCode(ExitCode.ok, "ready"), .usage, .noFile,
       Command.ExitCode(ExitCode.unavailable, "not ready, or no response"), .configuration,
     ]
-  ) { arguments in ConfigurationReader.withSettings(ConfigurationSource(arguments)) { run($0) } }
+  ) { (arguments) throws(UsageError) in
+    ConfigurationReader.withSettings(try ConfigurationSource(arguments)) { run($0) }
+  }
 
   private static let timeoutSeconds = 3
 

@@ -12,6 +12,7 @@ enum ServeCommand {
     examples: [
       "drawbridge serve --upstream wss://example.org/socket",
       "drawbridge serve --upstream ws://127.0.0.1:9000/ --listen 127.0.0.1:0 --loops 2",
+      "drawbridge serve --profile graphql-transport-ws --upstream wss://example.org/graphql",
       "drawbridge serve --config /etc/drawbridge/drawbridge.yaml",
     ],
     text: """
@@ -22,15 +23,16 @@ enum ServeCommand {
       """,
     flags: ConfigurationSource.flags(),
     notes: """
-      A flag overrides an environment variable, which overrides the file. Every setting, with its default, is in
-      config/drawbridge.yaml. Other users of the machine can read flags: keep secrets in a file or in the environment,
+      A flag overrides --set, which overrides an environment variable, which overrides the file, which overrides the
+      profile. Every setting, with its default, is in config/drawbridge.yaml; --set writes lists with commas, and
+      settings with several keys in YAML: --set 'upstream.close_codes={4401: stop}'. Other users of the machine can read flags: keep secrets in a file or in the environment,
       and refer to them as ${file:PATH} or ${env:NAME}.
 
       SIGTERM and SIGINT let the gateway respond to held polls, send queued messages, close the upstream connection
       and exit. A second signal exits at once. SIGHUP reloads the configuration.
       """,
     exitCodes: exitCodes
-  ) { arguments in run(ConfigurationSource(arguments)) }
+  ) { (arguments) throws(UsageError) in run(try ConfigurationSource(arguments)) }
 
   static let exitCodes = [
     Command.ExitCode(ExitCode.ok, "stopped by a signal"), .usage, .noFile,

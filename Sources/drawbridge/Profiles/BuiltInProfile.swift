@@ -1,0 +1,38 @@
+import Configuration
+
+/// A configuration for one kind of upstream that is part of the program. `config/profiles` has the files.
+struct BuiltInProfile: Sendable {
+  /// The name of its file, without `.yaml`.
+  let name: String
+  /// For the list of profiles.
+  let summary: String
+  let text: [UInt8]
+
+  static let all = [
+    BuiltInProfile(name: "plain", summary: "services without requirements", text: PackageResources.plain_yaml),
+    BuiltInProfile(
+      name: "json-rpc", summary: "JSON-RPC 2.0: Ethereum nodes, Kodi, aria2, language servers",
+      text: PackageResources.json_rpc_yaml),
+    BuiltInProfile(
+      name: "home-assistant", summary: "Home Assistant: access token, subscriptions",
+      text: PackageResources.home_assistant_yaml),
+    BuiltInProfile(
+      name: "obs", summary: "OBS Studio, obs-websocket 5: challenge and response", text: PackageResources.obs_yaml),
+    BuiltInProfile(
+      name: "binance", summary: "market data like Binance: subscriptions, a new connection every day",
+      text: PackageResources.binance_yaml),
+    BuiltInProfile(
+      name: "huobi", summary: "market data like Huobi: gzip messages, {\"ping\":n}", text: PackageResources.huobi_yaml),
+    BuiltInProfile(
+      name: "graphql-transport-ws", summary: "GraphQL subscriptions: Apollo, Hasura, Hot Chocolate, Strawberry",
+      text: PackageResources.graphql_transport_ws_yaml),
+    BuiltInProfile(name: "phoenix", summary: "Phoenix channels: join, heartbeat", text: PackageResources.phoenix_yaml),
+    BuiltInProfile(name: "socketio", summary: "Socket.IO servers", text: PackageResources.socketio_yaml),
+  ]
+
+  static func named(_ name: String) throws(UsageError) -> BuiltInProfile {
+    if let profile = all.first(where: { $0.name == name }) { return profile }
+    let hint = Suggestion.text(for: name, among: all.map(\.name))
+    throw UsageError(message: "unknown profile '\(name)'\(hint): 'drawbridge profiles' lists the built-in profiles.")
+  }
+}

@@ -180,7 +180,7 @@ package final class RedisConnection {
   // MARK: Commands
 
   /// Sends a command at the end of this turn, together with the other commands of the turn. If the result is `.sent`,
-  /// `completion` is called, and not before `send` has returned.
+  /// `completion` is called later, never before `send` has returned.
   ///
   /// - Parameter isShort: see `RedisPipeline.hasRoom`.
   package func send(
@@ -309,7 +309,7 @@ package final class RedisConnection {
     case .blocked:
       isBlocked = true
       transport.whenWritable(on: loop) { self.unblocked() }
-    // The reader sees the error, too, after all bytes that the server has still sent.
+    // The reader gets the error, too, after it has received the last bytes of the server.
     case .failed: break
     }
   }
@@ -344,7 +344,7 @@ package final class RedisConnection {
       guard dialPhase == .securing, phase == .connecting else {
         throw .timeout("the connection to \(endpoint.address) was not ready")
       }
-      // A server without TLS waits for the rest of a supposed command.
+      // A server without TLS takes the handshake for a command, and waits for the rest of it.
       throw .timeout(
         "the TLS handshake with \(endpoint.address) was not complete (if it does not expect TLS, use redis:// instead of rediss://)"
       )

@@ -3,8 +3,8 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Opens a connection to a primary, and does not give up. Before each attempt it looks up the address again, and after
-/// a round of attempts it waits for a short time.
+/// Opens a connection to a primary, and retries until it succeeds. It looks up the address again before each attempt,
+/// and pauses briefly after each round of attempts.
 ///
 /// The event `.ready` reports the connection, which then belongs to the owner. When it has ended, `connect` opens
 /// another connection: at once, or after a wait if it was ready only for a moment. Lives on one event loop.

@@ -3,17 +3,17 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Subscribes to the failover notifications of each Sentinel. An old primary may continue for seconds after another was
-/// promoted, and data that it accepts then is lost. So its connections must end when this watch reports the new
-/// address.
+/// Subscribes to the failover notifications of each Sentinel. After the promotion of a new primary, the old primary may
+/// accept data for seconds, and this data is lost. So the owner must close its connections when this watch reports the
+/// new address.
 ///
 /// Lives on one event loop.
 package final class SentinelWatch {
   /// - sentinel: the index of the Sentinel that has reported the new address.
   package typealias Report = (_ sentinel: Int, _ address: RedisAddress) -> Void
 
-  /// The time between the end of a subscription and the next attempt. A missing Sentinel does no harm while there are
-  /// others.
+  /// The time between the end of a subscription and the next attempt. A missing Sentinel does no harm while others
+  /// respond.
   private static var pause: TimeSpan { .seconds(1) }
 
   private let name: String

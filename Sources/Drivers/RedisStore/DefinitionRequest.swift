@@ -7,11 +7,12 @@ package final class DefinitionRequest: Sendable {
   package enum Outcome: Hashable, Sendable {
     /// Redis and its replicas have executed it.
     case done
-    /// A session of this name exists. nil if its definition cannot be read.
+    /// A session of this name exists. The value is its definition; nil if that cannot be read.
     case exists(SessionDefinition?)
     case tooMany
     case tooManyOfOwner
-    /// Redis does not work, or has refused the command. It may have been executed; to repeat it is harmless.
+    /// Redis could not be reached, or has refused the command. The command may have been executed, and repeating it is
+    /// harmless.
     case failed
   }
 
@@ -19,14 +20,14 @@ package final class DefinitionRequest: Sendable {
   package let notifier = Notifier()
   private let state = Locked<(outcome: Outcome?, isAbandoned: Bool)>((nil, false))
 
-  /// The client whose limit it counts towards while it waits for Redis. 0 if the client is not known.
+  /// The client whose limit this request counts towards while it waits for Redis. 0 if the client is not known.
   let client: UInt64
 
   init(by client: UInt64 = 0) { self.client = client }
 
   package var outcome: Outcome? { state.withLock { $0.outcome } }
 
-  /// Called when no client waits any more. A command that was sent is still executed.
+  /// Called when the client no longer waits. A command that was sent is still executed.
   package func abandon() { state.withLock { $0.isAbandoned = true } }
 
   var isAbandoned: Bool { state.withLock { $0.isAbandoned } }
@@ -40,7 +41,7 @@ package final class DefinitionRequest: Sendable {
 /// A change of the list of created sessions.
 final class DefinitionChange: Sendable {
   enum Kind: Sendable {
-    /// - Parameter limits: the limits on created sessions; nil if the session exists and Redis has lost it.
+    /// - Parameter limits: the limits on created sessions; nil if the change restores a session that Redis has lost.
     case define(limits: DefinitionLimits?)
     case remove(code: UInt16)
     /// Executed only while this gateway is the holder.
@@ -61,7 +62,7 @@ final class DefinitionChange: Sendable {
   }
 }
 
-/// Maximum numbers of created sessions, at all gateways together.
+/// Maximum numbers of created sessions, counted over all gateways.
 package struct DefinitionLimits: Hashable, Sendable {
   package let total: Int
   package let perOwner: Int

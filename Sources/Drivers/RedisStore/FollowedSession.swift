@@ -3,22 +3,21 @@ import Inbox
 import Journal
 import Replication
 
-/// The progress of this gateway's copy of the pushes of a session with another holder: what was read, and what is read
-/// next.
+/// The progress of copying the pushes of a remote session to this gateway.
 struct FollowedSession {
   /// How long a session is followed after the last request to follow it.
   static var idleTime: TimeSpan { .seconds(60) }
 
-  /// Counts the times that a session began to be followed. A reply for an earlier time is ignored.
+  /// Increases each time this gateway begins to follow a session. A reply with an earlier number is ignored.
   let number: UInt64
   private(set) var lastUse = MonotonicTime.zero
-  /// Whether notifications are subscribed to. A read before the subscription can miss an entry, and no notification
-  /// would follow.
+  /// Whether this gateway has subscribed to the notifications of the session. A read before the subscription can miss
+  /// an entry, and no notification would follow.
   var isSubscribed = false
   /// Whether Redis may have entries that were not read.
   var needsRead = true
   var isReading = false
-  /// The numbers of the refresh that was requested last, that the present read serves, and that was completed last.
+  /// Numbers of refreshes: the last requested, the last that the present read includes, and the last completed.
   private var asked: UInt64 = 0
   private var reading: UInt64 = 0
   private var refreshed: UInt64 = 0
@@ -30,16 +29,18 @@ struct FollowedSession {
   /// About how many bytes the next read returns.
   var partBytes: Int { StreamPart.bytes(isFirst: !hasMore) }
 
-  /// The last entry before a missing or damaged entry. nil if there is none, or the read has passed it since.
+  /// The last entry before a missing or damaged entry. nil if no entry is missing or damaged, or a later read got past
+  /// it.
   private var failedAfter: PushEntryID?
   /// The earliest time of the next read.
   private(set) var nextRead = MonotonicTime.zero
-  /// Pause after a second failure at the same place. Pushes that were dropped during a read are not missing in the next
-  /// read from the beginning. A damaged entry is found again, until it is dropped.
+  /// Pause after a second failure at the same place. A first failure may mean only that pushes were dropped during the
+  /// read, so the session is read again at once. A damaged entry fails again until it is dropped.
   private static var damagePause: TimeSpan { .seconds(10) }
   /// Pause after a read that Redis has refused, or whose reply was malformed.
   private static var refusalPause: TimeSpan { .seconds(1) }
-  /// Pause after a read that too few replicas have confirmed. Redis may refuse WAIT at once.
+  /// Pause after a read that too few replicas have confirmed. Redis may refuse WAIT at once, so the reads would
+  /// otherwise repeat without a pause.
   private static var confirmationPause: TimeSpan { .milliseconds(100) }
 
   private var epoch: UInt64 = 0
@@ -49,7 +50,7 @@ struct FollowedSession {
   /// The number of the next push; nil if any number may follow.
   private var next: UInt64?
 
-  /// Whether the copy may lack gaps that the holder wrote again together with the last entry.
+  /// Whether the copy may lack gaps, because the holder may have rewritten the last entry with further gaps.
   private var mayLackGaps = false
 
   init(number: UInt64) {
@@ -81,7 +82,7 @@ struct FollowedSession {
     mayLackGaps = true
   }
 
-  /// Called when the part could not be read.
+  /// Called when Redis has refused a read, or its reply was malformed.
   mutating func refused(now: MonotonicTime) { readAgain(at: now + Self.refusalPause) }
 
   /// Called when too few replicas have confirmed the read, so that a failover may lose the entries. They are read again
@@ -98,7 +99,7 @@ struct FollowedSession {
   /// - Parameter history: the present history of Redis.
   mutating func add(_ part: StreamPart, history: String, now: MonotonicTime) -> [FollowedChange] {
     let record = part.record
-    // A record without the present history may be replaced by the state of another gateway. A notification follows.
+    // A record without the present history may still be replaced. A notification follows.
     guard record.history == history, !record.isNew, record.format <= SharedRecord.newestFormat else { return [] }
     hasMore = part.hasMore
     var changes: [FollowedChange] = []
@@ -114,7 +115,7 @@ struct FollowedSession {
         // Reads the entry that ends with this push again, for the gaps that it contains.
         (last, next) = (number == 0 ? .none : PushEntryID(push: number - 1, count: .max), number + 1)
       }
-      // The part begins after the old end of the copy, so it is of no use.
+      // The part begins after the old end of the copy, which has changed, so it is discarded.
       guard end == last else {
         needsRead = true
         return changes
@@ -148,8 +149,8 @@ struct FollowedSession {
   /// The common beginning of the copy and the log.
   private enum Common {
     case nothing
-    /// The pushes up to this number are common, but perhaps not the gaps after it. An entry that was written again with
-    /// later ones keeps the id of its first push.
+    /// The pushes up to this number are common, but the gaps after it may differ: an entry that was rewritten with
+    /// later pushes keeps the id of its first push.
     case through(UInt64)
   }
 

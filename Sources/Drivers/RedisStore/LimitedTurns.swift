@@ -1,5 +1,5 @@
-/// Limits how many sessions do something at the same time, because each of them needs memory meanwhile. The others wait
-/// for their turns, in the order of their requests.
+/// Limits how many sessions are loaded, or have their state replaced, at the same time, because each of them needs
+/// memory meanwhile. The others wait in the order of their requests.
 struct LimitedTurns {
   private let limit: Int
   private var active: Set<String> = []
@@ -25,7 +25,7 @@ struct LimitedTurns {
 
   mutating func endAll() { active = [] }
 
-  /// Returns the sessions that may try again, as many as there is room for.
+  /// Removes and returns the next waiting sessions, as many as there is room for.
   mutating func next() -> [String] {
     var names: [String] = []
     while names.count < limit - active.count, let name = waiting.takeFirst() { names.append(name) }

@@ -6,8 +6,8 @@ import Submissions
 
 /// A session whose holder is this gateway: its state, its writes, and its journal. Lives on the loop of the store.
 final class LocalSession {
-  /// A write contains submissions until it has this many bytes. It becomes one entry of a stream, which is read as a
-  /// whole.
+  /// A write takes submissions until it has this many bytes. Its changes become one entry of a stream, and an entry is
+  /// read as a whole.
   private static var writeBytes: Int { 8 << 20 }
 
   let name: String
@@ -19,12 +19,12 @@ final class LocalSession {
   private(set) var write: SessionWrite?
   /// Writes that are stored but not confirmed, so that a failover may lose them.
   private var unconfirmed: [SessionWrite] = []
-  /// The last entry of the stream of pushes, once the write is stored.
+  /// The last entry of the stream of pushes after `write` is stored.
   private(set) var lastPush: PushEntryID
   /// The bytes of the stored state, and of the changes that were stored after it.
   private var stateBytes: Int
   private var changeBytes: Int
-  /// The stream drops the pushes before this number with the write.
+  /// The first push that the stream keeps after `write` is stored.
   private var firstKept: UInt64 = 1
 
   // MARK: The present term
@@ -33,11 +33,11 @@ final class LocalSession {
   let index: Int32
   private let progress: JournalProgress
   let journal: QueuedJournal
-  /// Entries with this ticket or a later one belong to no term, because the deadline has passed.
+  /// Entries with this ticket or a later ticket are not stored, because the term has ended.
   private var endTicket = UInt64.max
-  /// Whether the delegate knows that this gateway is the holder.
+  /// Whether this gateway was reported to the delegate as the holder.
   var isReported = false
-  /// Whether the gateway does not acquire the session again after its release.
+  /// Whether the gateway gives the session up, and does not acquire it again after the release.
   var isLeaving = false
   /// Whether an entry did not follow the entries before it, which is a bug.
   private(set) var isFaulty = false
@@ -90,12 +90,13 @@ final class LocalSession {
 
   // MARK: Entries
 
-  /// Whether there are entries that no write contains.
+  /// Whether there are entries that no write contains yet.
   var hasEntries: Bool { !backlog.isEmpty || content.hasEntries }
 
   var needsCompaction: Bool { content.needsCompaction(changeBytes: changeBytes, stateBytes: stateBytes) }
 
-  /// Returns false if the term had ended before the entry was submitted. The entry is then not stored.
+  /// Returns false if the entry is not stored, because the term had ended before it was submitted or the session is
+  /// faulty.
   func take(_ item: SubmissionBatch.Item, _ ticket: UInt64) -> Bool {
     guard ticket < endTicket, !isFaulty else { return false }
     backlog.append(item, ticket)
@@ -128,7 +129,7 @@ final class LocalSession {
     var made = SessionWrite(
       number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
       position: content.state.log.lastPosition, cost: cost)
-    // A gap before the oldest push that is kept has the number of the push before.
+    // The id of a gap before the oldest kept push has the number of the push before the gap.
     if drops { made.firstKept = first - 1 }
     content.forEachPushRow { [self] bytes, range, _, last in
       made.pushes.append(row(bytes.bytes.extracting(range), last: last))
@@ -176,8 +177,8 @@ final class LocalSession {
     return LogRow(id: lastPush, bytes: [UInt8](copying: bytes))
   }
 
-  /// Call this after each report to `tenure`. Returns the cost of the entries that are confirmed now, so that a
-  /// failover cannot lose them, and the journals to which they were submitted.
+  /// Call this after each report to `tenure`. Returns the cost of the newly confirmed entries, which a failover cannot
+  /// lose, and the journals to which they were submitted.
   func takeStored() -> (cost: Int, changed: [QueuedJournal]) {
     if let stored = write, tenure.sequence == stored.number {
       if stored.isState {
@@ -185,7 +186,7 @@ final class LocalSession {
       } else {
         changeBytes += stored.changeBytes
       }
-      // Keeps the write without its contents, which are not needed any more.
+      // Keeps the write without its contents, which are no longer needed.
       unconfirmed.append(
         SessionWrite(
           number: stored.number, progress: stored.progress, journal: stored.journal, lastTicket: stored.lastTicket,

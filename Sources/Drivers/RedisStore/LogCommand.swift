@@ -1,12 +1,12 @@
 import ByteStreams
 import Replication
 
-/// The condition of a write, which an engine checks before the first change. A gateway writes only while it is the
-/// holder, in the history that it knows, and after its own last write.
+/// The condition of a write, which an engine checks before the first change. It holds if the gateway is still the
+/// holder, the history has not changed, and no other write followed the gateway's last write.
 package struct LogCondition {
   package let token: HolderToken
   package let history: String
-  /// The sequence of the record, after the last write.
+  /// The sequence of the record after the gateway's last write.
   package let sequence: UInt64
 
   package init(_ token: HolderToken, history: String, after sequence: UInt64) {
@@ -32,8 +32,8 @@ package enum LogStream {
   case changes
 }
 
-/// A command to a log, which is executed as a whole or not at all. `Sources/Machines/Replication/Scripts` has the
-/// effect of each.
+/// A command to a log, which is executed completely or not at all. The scripts in
+/// `Sources/Machines/Replication/Scripts` define the effects.
 package enum LogCommand {
   // The gateways. Replies: `gateways`, `value`.
   /// - `forgetting`: the gateways whose entries are removed unless they have changed.
@@ -71,7 +71,7 @@ package enum LogCommand {
   case remove(String, SessionDefinition, code: UInt16, holder: HolderToken?)
   /// Reads the version of the list. The reply has no value if there is no list.
   case readVersion
-  /// Reads the text of a definition. The reply has no value if there is none.
+  /// Reads the text of a definition. The reply has no value if the list does not have the session.
   case readDefinition(String)
   case readPage(from: [UInt8])
 
@@ -80,7 +80,7 @@ package enum LogCommand {
   /// Reply: `replication`.
   case readReplication
 
-  /// About how many bytes the command or its reply has. 0 if it has a few KiB at most.
+  /// About how many bytes the command or its reply has. 0 if each has a few KiB at most.
   var bytes: Int {
     switch self {
     case .append(_, _, _, _, let changes, let pushes): changes.count + pushes.reduce(0) { $0 + $1.bytes.count }
@@ -136,15 +136,15 @@ package struct StreamPart {
     self.hasMore = hasMore
   }
 
-  /// About how many bytes one command reads, since Redis serves no other command meanwhile. The first part of a stream
-  /// is small, so that a flight has room for many streams: most streams are short, or have changed by little.
+  /// About how many bytes one command reads. Redis executes no other command meanwhile. The first part of a stream is
+  /// small, so that a flight has room for many streams: most streams are short, or have few new entries.
   static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
 }
 
 /// The outcome of a change of the list.
 package enum DefinitionReply {
   case done(version: [UInt8])
-  /// The list has another definition, which is empty if it has none. With the version of the list, if there is a list.
+  /// The list has another definition of the session; empty if it has none. `version` is nil if there is no list.
   case other([UInt8], version: [UInt8]?)
   case removed
   case tooMany
@@ -165,7 +165,7 @@ package struct DefinitionPage {
   }
 }
 
-/// The bytes that `write` appends, as an argument of a command.
+/// Returns the bytes that `write` appends.
 func text(_ write: (inout ByteQueue) -> Void) -> [UInt8] {
   var output = ByteQueue()
   write(&output)

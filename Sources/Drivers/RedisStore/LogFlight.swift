@@ -5,17 +5,18 @@
 final class LogFlight {
   typealias Completion = (_ reply: LogReply, _ isConfirmed: Bool) -> Void
 
-  /// A flight with this many bytes accepts no further session. Otherwise its other sessions would wait too long, and
-  /// Redis could take longer than the timeout of a command.
+  /// A flight with this many bytes accepts no further session. A larger flight would delay the sessions in it for too
+  /// long, and could exceed the timeout of a command.
   private static var fullBytes: Int { 8 << 20 }
-  /// The least size that a command counts with its reply. So a flight has far fewer commands than a connection accepts
-  /// (`RedisPipeline.commandLimit`).
+  /// The minimum size with which a command counts. It keeps the number of commands in a flight far below the limit of a
+  /// connection (`RedisPipeline.commandLimit`).
   private static var commandBytes: Int { 512 }
 
   private let replicas: Int
   private var commands: [LogCommand] = []
   private var completions: [Completion] = []
-  /// The sum of the sizes. The size of a command is the greater one of its own bytes and the bytes of its reply.
+  /// The sum of the sizes of the commands. A command counts with its own bytes or the bytes of its reply, whichever are
+  /// more.
   private var bytes = 0
   private var landing = LogLanding(replies: [], isConfirmed: true)
   /// Whether a command stores entries.
@@ -29,8 +30,8 @@ final class LogFlight {
   var isConfirmed: Bool { landing.isConfirmed }
   var firstRefusal: LogRefusal? { landing.refusals.first }
 
-  /// Why the engine, or its replicas, refuse all writes of this gateway. nil if they accept them, or an error concerns
-  /// one session only.
+  /// Why the engine refuses all writes of this gateway, or its replicas do not confirm them. nil if the writes are
+  /// accepted, or an error concerns one session only.
   var refusal: StoreRefusal? {
     if let refusal = landing.refusals.first(where: \.concernsAllWrites) { return .error(refusal.reason) }
     return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed the changes")

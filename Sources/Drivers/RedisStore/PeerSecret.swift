@@ -2,7 +2,7 @@ import ByteStreams
 import Replication
 
 /// The secret by which the gateways recognise each other. The first gateway stores it. All gateways read it again from
-/// time to time. So after a loss of all data, one of them stores its own secret again, and all continue with that.
+/// time to time. After Redis has lost all data, one gateway stores its secret again, and the others adopt it.
 struct PeerSecret {
   private(set) var text: String
   private var dueIn = 0

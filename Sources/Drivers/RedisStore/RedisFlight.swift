@@ -6,8 +6,7 @@ import RedisProtocol
 
 /// Commands that are sent to Redis together and are followed by a WAIT, and their replies.
 final class RedisFlight {
-  /// How long Redis may wait for its replicas. Shorter than the timeout of a command, with room for the commands before
-  /// it.
+  /// How long WAIT may block. Shorter than the timeout of a command, to leave time for the commands before it.
   private static var waitMilliseconds: UInt64 { 500 }
 
   private let connection: RedisConnection
@@ -41,7 +40,7 @@ final class RedisFlight {
     }
   }
 
-  /// Sends a command that is not part of the flight's commands.
+  /// Sends an additional command, whose reply is not reported.
   func send(_ parts: [RESPPart]) {
     send(parts, isShort: true) { [self] outcome in
       switch outcome {
@@ -53,7 +52,8 @@ final class RedisFlight {
   }
 
   /// Sends a write that changes nothing. Since version 7.2, WAIT waits only for the last write of its own connection.
-  /// With this write after the reads, WAIT also confirms the writes that the reads have seen. A full Redis accepts it.
+  /// With this write after the reads, WAIT also confirms the writes that the reads have seen. Redis accepts this write
+  /// even if its memory is full.
   ///
   /// - Parameter channel: a channel without subscribers.
   func write(to channel: String) {

@@ -8,10 +8,10 @@ import Replication
 
 /// Encodes the commands of a log as Redis commands, and decodes the replies.
 extension RedisLog {
-  /// About how many sessions a page has: 16 MiB if all definitions have the maximum length.
+  /// About how many sessions a page has. If all definitions have the maximum length, a page has 16 MiB.
   private static var pageCount: UInt64 { 1_000 }
 
-  /// - Returns: the script, or nil for another command, and all parts.
+  /// - Returns: the script (nil if the command is not a script), and all parts.
   func encode(_ command: LogCommand) -> (script: StoreScript?, parts: [RESPPart]) {
     func script(_ script: StoreScript, keys: [String], _ arguments: [RESPPart]) -> (StoreScript?, [RESPPart]) {
       (script, script.command(keys: keys, arguments))
@@ -114,7 +114,8 @@ extension RedisLog {
         [
           .text(name), .bytes(definition.text), .text(definition.owner), holder.map { .token($0) } ?? "",
           .decimal(UInt64(code)),
-          // Remembered, so that a gateway that was unreachable does not define the session again.
+          // Redis remembers removed incarnations, so that a gateway that was unreachable does not define the session
+          // again.
           .decimal(UInt64(RemovedIncarnations.limit)),
         ])
     case .readVersion: return (nil, ["HGET", .text(keys.list), ""])

@@ -6,8 +6,8 @@ import Redis
 import RedisProtocol
 import Replication
 
-/// A log in Redis, with three connections: for heartbeats, for journals and for notifications. They begin and end
-/// together, so that all of them are to the same server.
+/// A log in Redis, with three connections: for heartbeats, for journals and for notifications. They are opened and
+/// closed together, so that all lead to the same server.
 final class RedisLog: SharedLog {
   /// Pause between the end of a connection and the next attempt. The connector waits longer if attempts fail.
   private static var pause: TimeSpan { .milliseconds(100) }
@@ -61,7 +61,8 @@ final class RedisLog: SharedLog {
 
   private func connect() { for slot in slots { slot.connector.connect(for: slot) } }
 
-  /// Until the old primary closes the connections, it may accept writes for seconds. These writes are then lost.
+  /// Reconnects at once: until the old primary closes the connections, it may accept writes for seconds, and these
+  /// writes would be lost.
   private func primaryHasMoved(to address: RedisAddress, says sentinel: Int) {
     guard !slots.allSatisfy({ $0.connection?.endpoint.address == address }) else { return }
     reset(.disconnected("a Sentinel says that the primary is \(address) now"))
@@ -77,7 +78,7 @@ final class RedisLog: SharedLog {
 
   func reset(_ reason: String) { reset(.disconnected(reason)) }
 
-  /// Ends all connections, and opens new ones.
+  /// Closes all connections, and opens new connections after a pause.
   private func reset(_ failure: RedisFailure) {
     let wasUp = isUp
     endConnections()

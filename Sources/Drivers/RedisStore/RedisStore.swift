@@ -24,7 +24,8 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// Reports a change of a session that is followed.
   func store(_ store: RedisStore, follows name: String, _ change: FollowedChange)
 
-  /// Another gateway is the holder; nil if there is none at present. Not called while this gateway is the holder.
+  /// Another gateway is the holder. `holder` is nil if the session has no holder at present. Not called while this
+  /// gateway is the holder.
   func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?)
 
   /// Reports the secret by which the gateways recognise each other: visible ASCII. May report the same secret again.
@@ -34,7 +35,8 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// read.
   func store(_ store: RedisStore, servesReadersOf name: String)
 
-  /// A client has created the session, at this gateway or another. `definition` has its name in the store.
+  /// A client has created the session, at this gateway or another. `definition.storedName` returns its name in the
+  /// store.
   func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
 
   /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called for it.
@@ -55,7 +57,7 @@ extension RedisStoreDelegate {
 /// The gateway that is the holder of a session.
 package struct SessionHolder: Hashable, Sendable {
   package let gateway: GatewayID
-  /// The address at which other gateways reach it, as it has stated it.
+  /// The address at which other gateways reach the holder, as published by the holder.
   package let address: String
   package let term: HolderTerm
 }
@@ -81,14 +83,14 @@ package enum FollowedChange: Sendable {
   case continued(after: UInt64?, HolderTerms)
   /// The next pushes and gaps.
   case entries([LogChange])
-  /// All stored entries have been reported, and new entries will be, until `isOutdated`.
+  /// All stored entries have been reported, and new entries will be reported until `isOutdated`.
   case isCurrent
   /// All entries that were stored when `follow` was called with this number have been reported.
   case refreshed(UInt64)
   /// New entries may not be reported before the next `isCurrent`, because Redis cannot be reached or has another
   /// history.
   case isOutdated
-  /// The session is not followed any more. A copy that is not complete is of no use.
+  /// The session is no longer followed. An incomplete copy is now useless.
   case ended
 }
 
@@ -177,23 +179,23 @@ package final class RedisStore: Sendable {
 
   // MARK: For the gateway
 
-  /// From now on, this gateway becomes the holder of the session when there is none, and `finds` is called when another
-  /// gateway is.
+  /// From now on, this gateway acquires the session when it has no holder, and calls `finds` when another gateway is
+  /// the holder.
   ///
-  /// - Parameter mayAcquire: whether it may become the holder. Has no effect if it is the holder already.
+  /// - Parameter mayAcquire: whether this gateway may become the holder. Has no effect if it is the holder already.
   package func join(_ name: String, mayAcquire: Bool = true) {
     _ = submissions.add(Command.join(name, mayAcquire: mayAcquire))
   }
 
-  /// Gives the session up once all submitted entries are stored, and does not acquire it again. Its socket must be
-  /// closed before, since the next holder may connect before `lost` is reported.
+  /// Gives the session up once all submitted entries are stored, and does not acquire it again. Close its socket before
+  /// this call: the next holder may connect before `lost` is reported.
   package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
 
   /// Reports the pushes of the session for a minute from now on.
   ///
   /// - Parameters:
-  ///   - refresh: if it is greater than in all calls before, the session is read again, and `refreshed` is reported
-  ///     with this number.
+  ///   - refresh: if it is greater than in all earlier calls, the session is read again, and `refreshed` is then
+  ///     reported with this number.
   ///   - hasReaders: whether to notify the holder that clients wait for pushes here.
   package func follow(_ name: String, refresh: UInt64 = 0, hasReaders: Bool = false) {
     _ = submissions.add(Command.follow(name, refresh: refresh, hasReaders: hasReaders))
@@ -239,13 +241,13 @@ package final class RedisStore: Sendable {
   /// Whether this gateway has no descriptors left for the connection of another created session.
   package var isFull: Bool { hasNoDescriptors.load(ordering: .relaxed) }
 
-  /// Called when the gateway is about to end. Other gateways do not name it as a successor, and it does not become the
-  /// holder of a session any more, not even after it has lost one. It keeps its sessions.
+  /// Called when the gateway is about to end. It keeps its sessions but acquires none, not even a session that it has
+  /// just lost. Other gateways no longer name it as a successor.
   package func drain() { _ = submissions.add(Command.drain) }
 
-  /// Releases all sessions, whose sockets must be closed before, and ends. Calls `then` on the store's loop when it has
-  /// ended. If Redis does not work, that is only when it works again, so a caller should not wait for it longer than
-  /// for the shutdown of its sessions.
+  /// Releases all sessions, and ends. The sockets of the sessions must be closed before. Calls `then` on the store's
+  /// loop at the end. If Redis does not work, the store ends only once Redis works again, so a caller should wait no
+  /// longer than for the shutdown of its sessions.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
 
   /// Whether this gateway may write to the upstreams of its sessions now. Must be checked before each write.
@@ -253,7 +255,7 @@ package final class RedisStore: Sendable {
     ProcessInformation.bootTime().nanoseconds < deadline.load(ordering: .acquiring)
   }
 
-  /// Whether Redis has been unreachable for longer than a planned failover takes.
+  /// Whether the store counts as failed, because Redis was unreachable or refused writes for too long.
   package var isFailed: Bool { submissions.isFailed }
 
   /// The state for the status output.

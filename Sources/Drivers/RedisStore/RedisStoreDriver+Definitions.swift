@@ -10,11 +10,11 @@ extension RedisStoreDriver {
   /// while clients create sessions and Redis is slow. One owner's changes, and one client's look-ups, are limited to a
   /// share.
   private static var waiting: Reserve { Reserve(limit: 1_024) }
-  /// Maximum number of changes in a flight, so that clients that create sessions leave room for entries. With a WAIT of
-  /// 5 ms, 12,800 changes per second.
+  /// Maximum number of changes in a flight, so that clients that create sessions leave room for entries. If a WAIT
+  /// takes 5 ms, this allows 12,800 changes per second.
   private static var changesPerFlight: Int { 64 }
   /// Maximum number of lost sessions that one flight defines again. The other gateways remove a lost session only after
-  /// the lease and a second.
+  /// `store.lease` and a second.
   private static var missingPerFlight: Int { 256 }
   /// Maximum number of lost removals that one flight repeats. No client waits for them, and the other gateways repeat
   /// them, too.
@@ -35,15 +35,15 @@ extension RedisStoreDriver {
       return
     }
     if case .removeIdle = change.kind {
-      // The upkeep of an idle session asks repeatedly. A removal that waited for Redis could remove a session that
-      // clients use again by then.
+      // The removal of an idle session is requested repeatedly, so it need not wait for Redis. A waiting removal could
+      // remove a session that clients use again by then.
       let isPending = changes.contains { $0.change.request == nil && $0.change.definition == change.definition }
       guard sharedLog.isUp, !isPending else { return }
     }
     changes.append((change, false))
   }
 
-  /// Sends everything that concerns the list.
+  /// Sends the commands that concern the list.
   func decideDefinitions(_ flight: LogFlight) {
     if let (cursor, isFirst) = definitions.takePage() {
       if isFirst { flight.send(.readVersion) { [unowned self] reply, _ in definitions.began(at: reply.value) } }
@@ -85,7 +85,7 @@ extension RedisStoreDriver {
   private func send(_ change: DefinitionChange, _ flight: LogFlight) {
     switch change.kind {
     case .define(let limits):
-      // The client waits for the session, so the gateway that it has asked should acquire it.
+      // The client waits for the session, so the gateway that received its request should acquire the session.
       flight.send(
         .define(
           change.name, change.definition, limits, first: limits == nil ? nil : watch.own, newList: loop.entropy.next())
@@ -131,7 +131,8 @@ extension RedisStoreDriver {
     }
   }
 
-  /// A failover has restored a removed session of this name. Removes it first, and then sends the change again.
+  /// Called when a failover has restored a removed session of this name. Removes that session, and then sends the
+  /// change again.
   private func sendAgain(_ change: DefinitionChange) {
     returned.insert(change.name)
     // A change without a client needs no repetition: the next heartbeat finds the session missing.
@@ -148,7 +149,7 @@ extension RedisStoreDriver {
     created[change.definition.storedName(change.name)] = (request, now + Self.acquisitionTime)
   }
 
-  /// How long a client waits until the gateway that it has asked is the holder of its session.
+  /// How long a client waits until this gateway is the holder of its session.
   private static var acquisitionTime: TimeSpan { .seconds(1) }
 
   /// Called when this gateway has become the holder.
@@ -159,7 +160,8 @@ extension RedisStoreDriver {
     for (name, creation) in created where creation.end <= now || isClosing { finishCreation(of: name) }
   }
 
-  /// The session of this name is not the session that this gateway has defined again.
+  /// Called when Redis does not accept the definition. If this gateway was restoring a session, that session counts as
+  /// removed.
   private func noteOther(_ change: DefinitionChange, _ outcome: DefinitionRequest.Outcome) {
     if change.request == nil {
       report(definitions.adopt(removalOf: change.name, change.definition, code: 1000, at: nil))
@@ -173,8 +175,8 @@ extension RedisStoreDriver {
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
       end(change, isConfirmed ? .done : .failed)
     case .other(let text, _):
-      // Another request was faster. If a new session has the name by now, its client must be able to remove the new
-      // session.
+      // Another request has removed the session already. Forgetting it here lets a client remove a new session that has
+      // the name by now.
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
       end(change, text.isEmpty ? .done : .failed)
     case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)
@@ -200,7 +202,7 @@ extension RedisStoreDriver {
       guard !request.isAbandoned else { continue }
       pendingLookups.append(request)
       var version: [UInt8]?
-      // Read before the definition, so that a removal in between is notified as a later change.
+      // The version is read before the definition, so that a removal in between counts as a later change.
       flight.send(.readVersion) { reply, _ in version = reply.value }
       flight.send(.readDefinition(name)) { [unowned self] reply, _ in
         if let definition = reply.value.flatMap({ SessionDefinition($0.span) }) {
@@ -249,7 +251,7 @@ extension RedisStoreDriver {
 
   func report(_ changes: [DefinitionList.Change]) {
     store.setKnowsDefinitions(definitions.isComplete)
-    // Includes sessions whose removal Redis has refused. A heartbeat reports, if nothing else does.
+    // This includes sessions whose removal Redis has refused. Each heartbeat calls `report`, even without changes.
     if returned.count == 0 { returned.insert(definitions.returned.keys) }
     for change in changes {
       switch change {
@@ -262,14 +264,14 @@ extension RedisStoreDriver {
     }
   }
 
-  /// Whether this was a created session that does not exist any more.
+  /// Whether this was a created session that no longer exists.
   func isRemoved(_ name: String) -> Bool {
     guard let parts = SessionDefinition.parts(of: name) else { return false }
     let clientName = String(parts.name)
     return definitions.definition(of: clientName)?.storedName(clientName) != name
   }
 
-  /// Called when the session does not exist any more.
+  /// Called when the session no longer exists.
   private func forget(_ name: String) {
     finishCreation(of: name)
     loads.end(name)
@@ -280,13 +282,13 @@ extension RedisStoreDriver {
     forgetIfUnused(name)
   }
 
-  /// Called when the connection has ended, so that the outcome of sent changes is not known. A change is sent again if
-  /// a client waits for it.
+  /// Called when the connection has ended. The outcome of the sent changes is then unknown, so they are sent again,
+  /// except removals of idle sessions.
   func disconnectDefinitions() {
     endLookups()
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }
     for index in changes.indices { changes[index].isSent = false }
-    // A page may have been on its way, or Redis may have another list.
+    // A page may have been lost with the connection, or Redis may have another list now.
     definitions.failed()
   }
 }

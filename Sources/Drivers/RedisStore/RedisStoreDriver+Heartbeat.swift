@@ -11,15 +11,15 @@ extension RedisStoreDriver {
     if heartbeat.check(now: now) { endTerms() }
   }
 
-  /// Does nothing if the deadline has passed. The timer may fire before the deadline, since the time of the loop is the
-  /// time at the beginning of its turn.
+  /// Does nothing if the deadline has passed. The timer may fire before the deadline, since `loop.now` is the time at
+  /// which the turn began.
   func setDeadlineTimer() {
     if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
   }
 
   private func endTerms() {
     let last = store.submissions.lastSubmitted
-    // Takes the submitted entries that no request awaits now, before the next term has a new journal.
+    // Takes the submitted notes now, before the next term has a new journal.
     areNotesDue = true
     for session in journals.values {
       let wasReported = session.isReported

@@ -3,7 +3,7 @@ import Replication
 
 /// Sessions that are lost, released, damaged or no longer followed.
 extension RedisStoreDriver {
-  /// Ends the tenure of this gateway. The session is a candidate again, unless the gateway has released it.
+  /// Ends the tenure of this gateway, which is a candidate again unless it has released the session.
   func remove(_ session: LocalSession, _ loss: SessionLoss) {
     let wasReported = session.isReported
     release(session.abandon())
@@ -43,7 +43,7 @@ extension RedisStoreDriver {
     entry.candidate?.failed(now: now)
   }
 
-  /// Ends the loading of a session, which is a candidate again.
+  /// Ends the loading of a session. This gateway is a candidate again.
   @discardableResult
   func endLoading(of name: String, _ entry: SessionRole) -> SessionLoading? {
     guard let loading = entry.endLoading() else { return nil }
@@ -52,7 +52,8 @@ extension RedisStoreDriver {
     return loading
   }
 
-  /// Ends every role of this gateway except following, and forgets a damage. Reports nothing to the delegate.
+  /// Ends every role of this gateway except following, and no longer counts the session as damaged. Reports nothing to
+  /// the delegate.
   func endTenure(of name: String, _ entry: SessionRole) {
     endLoading(of: name, entry)
     if let session = entry.local {

@@ -5,7 +5,7 @@ import Reactor
 import Replication
 import Submissions
 
-/// Sessions that this gateway acquires, holds and gives up.
+/// Acquires sessions, writes them as their holder, and gives them up.
 extension RedisStoreDriver {
   // MARK: Acquiring
 
@@ -56,7 +56,8 @@ extension RedisStoreDriver {
     }
     entry.phase = .loading(candidate, SessionLoading(acquisition))
     loadingCount += 1
-    // A full gateway may also have acquired a session that was its own before.
+    // A draining or full gateway may also acquire a session that Redis already assigns to it, only to release it (see
+    // `Candidate.next`).
     if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
   }
 
@@ -77,7 +78,7 @@ extension RedisStoreDriver {
     store.setFull(createdLocal >= settings.createdSessions)
   }
 
-  /// Releases an acquisition that is not used, so that other gateways need not wait for the end of the lease.
+  /// Releases an acquisition that is not used, so that other gateways need not wait until it expires.
   func release(_ acquisition: Acquisition, of name: String, _ flight: LogFlight) {
     let condition = LogCondition(
       acquisition.token, history: acquisition.history, after: acquisition.expected.sequence)
@@ -163,7 +164,7 @@ extension RedisStoreDriver {
         ifLocal(session) { session in
           switch reply {
           case .part(let part): session.tenure.observed(part.record, isConfirmed: isConfirmed)
-          // The session is read again as a candidate, which finds the damage.
+          // This gateway reads the session again as a candidate, and then finds the damage.
           case .malformed: remove(session, .fault)
           default: session.tenure.failed(now: now)
           }
@@ -171,8 +172,8 @@ extension RedisStoreDriver {
       }
     case .append(let number, let expected, let history):
       guard session.write?.isState != true else {
-        // A state cannot be appended, and the state that it has replaced is not available any more. So the state is
-        // written again.
+        // The write is a whole state, which cannot be appended, and its entries are no longer available separately. So
+        // the state is written again.
         session.tenure.failed(now: now)
         session.tenure.replaceSoon()
         return
@@ -220,7 +221,7 @@ extension RedisStoreDriver {
     if case .none = command, beginReplacement(of: session) { advance(session, flight) }
   }
 
-  /// Calls `body`, which reports to the session. Does nothing if the session was lost meanwhile.
+  /// Calls `body`, which reports a result to the session. Does nothing if the session was lost meanwhile.
   private func ifLocal(_ session: LocalSession, _ body: (LocalSession) -> Void) {
     guard isLocal(session) else { return }
     body(session)
@@ -246,7 +247,7 @@ extension RedisStoreDriver {
   private func reportIfLocal(_ session: LocalSession) {
     guard !session.isReported, session.isBegun, session.tenure.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
-    // The holder does not follow, even if a reader has just asked for it.
+    // A holder does not follow its own session, even if a reader has just requested it.
     unfollow(session.name)
     metrics.noteTakeOver()
     logger.info(
@@ -289,8 +290,8 @@ extension RedisStoreDriver {
     return true
   }
 
-  /// Sends the next commands of a replacement. Each group is sent after all groups before have succeeded, since a write
-  /// must not refer to data that is not stored.
+  /// Sends the next commands of a replacement. Each group is sent after all earlier groups have succeeded, since a
+  /// write must not refer to data that is not stored.
   private func advance(_ session: LocalSession, _ flight: LogFlight) {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
@@ -336,8 +337,8 @@ extension RedisStoreDriver {
         return
       }
       observed(part.record, of: name)
-      // The holder shows entries only when its replicas have them. A follower must not show earlier what a failover may
-      // lose.
+      // The holder shows entries only when the replicas have them. A follower must not show them earlier, since a
+      // failover may lose them.
       guard isConfirmed else {
         entry.followed?.unconfirmed(now: loop.now)
         return

@@ -9,11 +9,11 @@ import Submissions
 
 /// Executes the decisions of the machines of `Replication`, for all sessions of a gateway, on one event loop.
 ///
-/// All commands of the journals that are ready leave in one flight. The next flight leaves when they are confirmed. So
-/// the entries of a burst use one append per session, and all sessions use one WAIT.
+/// All ready commands of the journals are sent in one flight. The next flight is sent when they are confirmed. So a
+/// burst of entries needs one append per session, and one WAIT for all sessions.
 final class RedisStoreDriver {
-  /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s, and the deadline of the default
-  /// lease is 3.5 s or more away.
+  /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s, and with the default
+  /// `store.lease`, the deadline is 3.5 s or more away.
   private static var patience: TimeSpan { .seconds(3) }
   /// Time between two log lines about refused commands. A full Redis refuses several each second.
   private static var refusalInterval: TimeSpan { .seconds(30) }
@@ -37,20 +37,20 @@ final class RedisStoreDriver {
   var secret: PeerSecret
   /// The checks whether the other gateways can be reached at their addresses.
   var peers = PeerChecks()
-  /// The hosts of this gateway's upstreams as Redis has them; nil if Redis may lack them.
+  /// The hosts of this gateway's upstreams, as stored in Redis; nil if Redis may lack them.
   var storedHosts: UpstreamHosts?
   /// The hosts of gateways with other settings, and the digest of those settings when the hosts were read.
   var readHosts: [GatewayID: (configuration: String, hosts: UpstreamHosts)] = [:]
-  /// The holders of the other sessions as reported to the delegate, and the addresses of all gateways.
+  /// The holders of the remote sessions as reported to the delegate, and the addresses of all gateways.
   var places = SessionPlaces()
 
   /// The role of this gateway for each session, by the session's name in the store.
   private(set) var sessions: [String: SessionRole] = [:]
-  /// Sessions that are acquired and read. The entries of a session are in memory until all of them are read.
+  /// Sessions that are being acquired and read. The entries of a session are in memory until all of them are read.
   var loads: LimitedTurns
   /// Sessions whose whole state is being written. The state is in memory meanwhile.
   var replacements: LimitedTurns
-  /// The number of candidates that the present flight acquires.
+  /// The number of sessions that the present flight acquires.
   var acquiring = 0
   /// The number of sessions that are being read.
   var loadingCount = 0
@@ -59,18 +59,18 @@ final class RedisStoreDriver {
   /// The sessions whose holder is this gateway, by the numbers of their journals in the queue.
   var journals: [Int32: LocalSession] = [:]
   private var lastIndex: Int32 = 0
-  /// The number of times that a session began to be followed.
+  /// How many times this gateway has begun to follow a session.
   var followings: UInt64 = 0
   /// The list of created sessions, and this gateway's changes of it.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
-  /// Look-ups that were sent.
+  /// Look-ups that were sent and have no outcome yet.
   var pendingLookups: [DefinitionRequest] = []
-  /// Look-ups that were not sent yet, with the names that clients use and this gateway does not know.
+  /// Look-ups that were not sent yet, with the names that clients use for the sessions.
   var lookups: [(name: String, request: DefinitionRequest)] = []
   /// Sessions that Redis has lost and whose holder is this gateway. They are defined again.
   var missing = PendingSessions()
-  /// Removed sessions that Redis has again. They are removed again.
+  /// Removed sessions that a failover has restored. They are removed again.
   var returned = PendingSessions()
   /// Creations whose clients wait until this gateway is the holder, by the sessions' names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
@@ -78,7 +78,7 @@ final class RedisStoreDriver {
   private var pending = PendingSessions()
 
   private let batch = SubmissionBatch()
-  /// Whether entries that no request awaits have waited long enough for a write.
+  /// Whether the pending notes are due to be written.
   var areNotesDue = false
   private var flight: LogFlight?
   private var refusals = StoreRefusals()
@@ -215,12 +215,12 @@ final class RedisStoreDriver {
     turn()
   }
 
-  /// Call this before the results of the flight are reported: a session is used as soon as it is reported, and must
-  /// find that the store works.
+  /// Call this before the results of the flight are reported: a session is used as soon as it is reported, and would
+  /// refuse messages if the store still counted as failed.
   func noteOutcome(of flight: LogFlight) {
     guard let refusal = flight.refusal else {
       refusals.succeeded(hasEntries: flight.hasEntries)
-      // The patience counts from the loss of the connection.
+      // Redis works, so the time since the loss of the connection no longer counts.
       cancelTimer(.patience)
       if refusals.hasEnded(by: loop.now) { setFailure(nil) }
       return
@@ -232,7 +232,7 @@ final class RedisStoreDriver {
 
   private func perform(_ command: RedisStore.Command) {
     switch command {
-    // The session was removed while the command waited. Nothing would end its entry any more.
+    // The session was removed while the command waited. Nothing would ever remove its entry.
     case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name, let mayAcquire):
       sessions[name]?.local?.isLeaving = false
@@ -316,7 +316,7 @@ final class RedisStoreDriver {
 
   func subscribe(_ name: String) { sharedLog.subscribe(to: [.session(name)]) }
 
-  /// Subtracts bytes that are stored, or will not be, from the pending bytes.
+  /// Subtracts bytes from the pending bytes, because they are stored or will never be stored.
   func release(_ bytes: Int) {
     guard bytes > 0, store.submissions.release(bytes: bytes) else { return }
     for session in journals.values { session.journal.notify() }
@@ -406,7 +406,7 @@ extension RedisStoreDriver: TimerTarget {
       areNotesDue = true
       turn()
     case .patience:
-      // Refusals have a more specific reason and their own patience. They may have ended with the connection.
+      // Refusals have a more specific reason, and their own time limit. They may have ended with the connection.
       if refusals.hasEnded(by: loop.now) {
         setFailure(lastFailure, lastCause)
       } else {
@@ -428,7 +428,7 @@ extension RedisStoreDriver: SharedLogOwner {
     sharedLog.subscribe(to: [.definitions] + sessions.filter(\.value.isSubscribed).map { .session($0.key) })
     notedFailures = []
     metrics.setUp(true)
-    // The store works once a heartbeat is confirmed: Redis may have too few replicas.
+    // Redis may have too few replicas, so the store works only once a heartbeat is confirmed.
     lastFailure = "Redis has not confirmed a heartbeat"
     lastCause = .unreachable
     sendHeartbeat()
@@ -454,7 +454,7 @@ extension RedisStoreDriver: SharedLogOwner {
     var fields: [LogField] = []
     if let place { fields.append(.text("address", place)) }
     fields.append(.text("reason", lastFailure))
-    // Several servers and Sentinels may fail in turn.
+    // Several servers and Sentinels may fail in turn, so each failure is a warning only once.
     logger.log(isNews("\(place ?? "") \(failure.reason)") ? .warning : .debug, "no connection to Redis", fields)
     lastCause = failure.isAboutCredentials ? .credentials : .unreachable
     if store.submissions.isFailed { setFailure(lastFailure, lastCause) }
@@ -498,8 +498,8 @@ extension RedisStoreDriver: SharedLogOwner {
 
   private static var failuresNoted: Int { 64 }
 
-  /// The message of a notification if not only pushes were added.
+  /// The message of a notification about changes other than added pushes.
   private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }
-  /// The message of a notification if clients of a follower wait for pushes, and nothing has changed.
+  /// The message of a notification that clients of a follower wait for pushes. Nothing has changed.
   static var readersWait: [UInt8] { [UInt8(ascii: "4")] }
 }

@@ -20,8 +20,8 @@ package struct RedisStoreSettings: Sendable {
   package var concurrentReplacements = 16
   /// Maximum bytes of entries that are not stored yet. Above it, messages are refused.
   package var pendingBytes = 64 << 20
-  /// Above this many bytes, upstreams are not read. Pushes are not shown before they are stored, so there is no reason
-  /// to collect more.
+  /// Above this many pending bytes, upstreams are not read. Pushes are not shown before they are stored, so there is no
+  /// reason to collect more.
   package var pauseBytes = 16 << 20
   /// The address at which other gateways reach this gateway, `host:port`.
   package var address = ""

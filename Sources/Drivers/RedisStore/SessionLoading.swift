@@ -5,7 +5,7 @@ import Replication
 /// The loading of a session that this gateway has acquired. Its streams are read in parts.
 final class SessionLoading {
   let acquisition: Acquisition
-  /// Whether the stream of pushes is read, and not the stream of changes.
+  /// Whether the stream of pushes is being read. Before that, the stream of changes is read.
   private(set) var readsPushes = false
   private(set) var last = PushEntryID.none
   private var changes: [[UInt8]] = []

@@ -1,9 +1,9 @@
 import Replication
 
-/// The holders of the sessions that have another gateway as their holder, as read and as reported to the delegate.
+/// The holders of remote sessions, as read from Redis and as reported to the delegate.
 struct SessionPlaces {
   struct Change {
-    /// nil if the holder is not alive, or there is none.
+    /// nil if the session has no holder, or its holder is not alive.
     let holder: SessionHolder?
   }
 
@@ -16,7 +16,7 @@ struct SessionPlaces {
   /// Called when the record of a session was read.
   mutating func observed(_ token: HolderToken?, of name: String) { tokens[name] = token }
 
-  /// Called when this gateway has become the holder, or the session does not concern it any more.
+  /// Called when this gateway has become the holder, or the session no longer concerns it.
   mutating func forget(_ name: String) {
     tokens[name] = nil
     reported[name] = nil

@@ -17,8 +17,7 @@ final class SessionRole {
   var phase = Phase.none
   /// An acquisition that is not used. It is released before anything else.
   var unwanted: Acquisition?
-  /// The copy of a followed session. A session can be local and followed at once, while the loss of its last holder is
-  /// not reported yet.
+  /// The copy of a followed session. A local session is still followed until this gateway is reported as its holder.
   var followed: FollowedSession?
 
   /// Whether notifications about the session concern this gateway.
@@ -34,7 +33,7 @@ final class SessionRole {
     if case .none = phase { unwanted == nil && followed == nil } else { false }
   }
 
-  /// nil unless this gateway should become the holder. An assignment keeps a loading in progress.
+  /// nil unless this gateway is to become the holder. Setting it does not end a loading in progress.
   var candidate: Candidate? {
     get {
       switch phase {
@@ -58,7 +57,7 @@ final class SessionRole {
 
   var isDamaged: Bool { if case .damaged = phase { true } else { false } }
 
-  /// Ends the loading of an acquired session and returns it; nil if there is none. The session is a candidate again.
+  /// Ends the loading of an acquired session and returns it; nil if there is none. This gateway is a candidate again.
   func endLoading() -> SessionLoading? {
     guard case .loading(let candidate, let loading) = phase else { return nil }
     phase = .candidate(candidate)

@@ -9,7 +9,7 @@ struct SessionWrite {
   /// The progress of the term in which the entries were submitted.
   let progress: JournalProgress
   let journal: QueuedJournal
-  /// The ticket of the last entry. The write and the writes before contain all entries up to it.
+  /// The ticket of the last entry. This write and the earlier writes contain all entries up to it.
   let lastTicket: UInt64
   /// The position after the last push or gap.
   let position: UInt64
@@ -46,8 +46,8 @@ struct SessionBacklog {
     let item = items[first]
     lastTicket = tickets[first]
     first += 1
-    // The array is compacted even while entries arrive faster than Redis takes them. The cost stays linear: as many
-    // entries were taken as are moved, or more.
+    // The array is compacted even while entries arrive faster than Redis takes them. The cost stays linear, since no
+    // more entries are moved than were taken.
     if first == items.count || first >= Self.keptCapacity && first >= items.count - first {
       let isEmpty = first == items.count
       items.removeFirst(first)

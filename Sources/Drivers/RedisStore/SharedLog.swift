@@ -10,7 +10,7 @@ package protocol SharedLog: AnyObject {
   /// Connects. The owner receives reports from now on.
   func start()
   func close()
-  /// Gives up the commands on their way, and connects again.
+  /// Abandons the commands that have no reply yet, and reconnects.
   func reset(_ reason: String)
 
   /// Whether commands can be sent.
@@ -33,7 +33,7 @@ package protocol SharedLogOwner: AnyObject {
   ///   - history: changes whenever the engine may have lost data that was not confirmed.
   ///   - address: the address of the server, for log lines.
   func logIsUp(history: String, at address: String)
-  /// The connection has ended. No command on its way gets a reply.
+  /// The connection has ended. Commands that have no reply yet get none.
   func logIsDown(_ failure: LogFailure)
   /// A further attempt to connect has failed while the log is down.
   ///

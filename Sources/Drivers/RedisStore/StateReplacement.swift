@@ -1,7 +1,7 @@
 import Replication
 
 /// Writes a whole state: first the pushes that Redis lacks, then the parts of the state. The last command replaces the
-/// stored state by the new one.
+/// stored state with the new state.
 final class StateReplacement {
   /// About how many bytes the pushes of one command have. One row may exceed it.
   private static var groupBytes: Int { 4 << 20 }

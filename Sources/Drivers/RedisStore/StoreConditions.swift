@@ -29,8 +29,8 @@ struct StoreConditions {
   private static var memoryInterval: TimeSpan { .seconds(60) }
   /// Long enough for the restart of a replica, which is no reason for a warning.
   private static var replicasPatience: TimeSpan { .seconds(10) }
-  /// Long enough for the roll-out of a change, while gateways have different settings. Gateways that have ended are not
-  /// checked any more.
+  /// Long enough for the roll-out of a change, while gateways have different settings. Gateways that have ended are no
+  /// longer checked.
   private static var configurationPatience: TimeSpan { .seconds(60) }
   /// A gateway may be killed between its last heartbeat and the attempt to connect to it.
   private static var unreachablePatience: TimeSpan { .seconds(1) }
@@ -89,7 +89,7 @@ struct StoreConditions {
   mutating func observed(
     unreachable: [GatewayID: (address: String, reason: String)], now: MonotonicTime
   ) -> [Notice] {
-    // A gateway that has ended, or was reached, needs no further line.
+    // A gateway that has ended or was reached needs no further log line.
     for case .unreachable(let gateway) in conditions.keys where unreachable[gateway] == nil {
       conditions[.unreachable(gateway)] = nil
     }

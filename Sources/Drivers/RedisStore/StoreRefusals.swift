@@ -26,7 +26,7 @@ enum StoreRefusal {
 /// for too long.
 struct StoreRefusals {
   /// How long refusals may last. Longer than a short refusal because of a slow replica or a snapshot. After this time
-  /// without a refusal, the refusals count as ended, since the refused writes are not repeated any more.
+  /// without a refusal, the refusals count as ended, since a refused write would have been repeated by then.
   private static var patience: TimeSpan { .seconds(2) }
 
   private var first = MonotonicTime.zero

@@ -26,7 +26,7 @@ package final class Credentials: Sendable {
   package let jwt: JWT?
 
   /// - Parameters:
-  ///   - tokens: at a reload, made with `sharingGrantsOf` the tokens of `previous`.
+  ///   - tokens: at a reload, created with the tokens of `previous` as `sharingGrantsOf`.
   ///   - previous: the credentials that these replace at a reload. Grants of unchanged tokens and keys stay valid. If
   ///     the policy for JWT has changed, the grants of all keys end.
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The rights of one authenticated client. Every request carries one, and so does everything that is held for a client.
+/// The rights of one authenticated client. Every request carries one, also while it is held.
 ///
 /// Any thread may read it. It is immutable, except that it can be revoked.
 package final class Grant: Sendable {

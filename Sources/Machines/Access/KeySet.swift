@@ -60,7 +60,7 @@ package struct KeySet: Sendable {
         throw Invalid("the 'iss' \(quoted(issuer)) of a key is not among the accepted issuers")
       }
     }
-    // With one accepted issuer, every key is its key.
+    // With one accepted issuer, every key belongs to that issuer.
     let needsIssuers = policy.issuerCount > 1 || (policy.issuerCount == 0 && keys.contains { $0.issuer != nil })
     guard needsIssuers, let index = keys.firstIndex(where: { $0.issuer == nil }) else { return }
     let key = keys[index].id.map { "the key with the kid \(quoted($0))" } ?? "a key without kid"
@@ -94,7 +94,7 @@ package struct KeySet: Sendable {
         throw Invalid("the file is neither a JWK Set (a JSON object with an array 'keys') nor public keys in PEM")
       }
     }
-    // An array with too many keys gets an error of its own below.
+    // An array with too many keys gets its own error below.
     guard let elements = try? document.elements("keys", maximum: Self.maximumBytes) else {
       throw Invalid("the file has no array 'keys': use a JWK Set (RFC 7517 §5)")
     }

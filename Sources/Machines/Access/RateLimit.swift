@@ -3,7 +3,7 @@ import ByteStreams
 /// A rate at which a client may do something: `count` times per `interval`, and up to `burst` times at once after a
 /// pause.
 package struct RateLimit: Equatable, Sendable {
-  /// Maximum of `count` and `burst`. Up to it, the rounding of `spacing` makes a limit at most 0.1 % lower than
+  /// Maximum of `count` and `burst`. Up to this value, the rounding of `spacing` makes a limit at most 0.1 % lower than
   /// configured.
   package static var maximum: Int { 1_000_000 }
 

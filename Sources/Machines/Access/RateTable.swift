@@ -7,7 +7,7 @@ import ByteStreams
 /// which all earlier uses are paid off. So a limit is exact over every interval: at most `burst` uses plus the uses
 /// that the rate allows. A refused use costs nothing.
 ///
-/// Memory is bounded by `maximumKeys`. A key whose uses are all paid off is like a new key, and its place is reused. If
+/// `maximumKeys` limits the memory. A key whose uses are all paid off is like a new key, and its place is reused. If
 /// all keys of a shard are in use, new keys have one common place with one set of limits. So active clients keep
 /// exactly their limits, and unknown clients together get little.
 package struct RateTable: Sendable {
@@ -74,15 +74,15 @@ package struct RateTable: Sendable {
 
   /// The result of one use.
   package enum Verdict: Equatable, Sendable {
-    /// `inCommon`: the use was counted in the common place of clients without their own.
+    /// `inCommon`: the use was counted in the common place of the clients that have no place of their own.
     case admitted(inCommon: Bool)
-    /// The use would be admitted after this time, if no other use comes before.
+    /// The use would be admitted after this time, if no other use is counted before.
     case refused(wait: TimeSpan)
     /// The uses exceed the burst, so they can never be admitted.
     case impossible
   }
 
-  /// The place of a held request in the count of its client. It must be given back once.
+  /// The entry of a held request in the count of its client. It must be released once.
   package struct Hold: Equatable, Sendable {
     package let key: Key
     let inCommon: Bool
@@ -122,7 +122,7 @@ package struct RateTable: Sendable {
   /// Number of entries in `slots`.
   package private(set) var count = 0
   private var common = Entry()
-  /// Callers on different threads pass times that are not quite in order.
+  /// The latest time of any call. Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
   private var nextSweep = MonotonicTime.zero
 
@@ -133,7 +133,7 @@ package struct RateTable: Sendable {
 
   // MARK: Rates
 
-  /// Counts `uses` at once, or none of them.
+  /// Counts all `uses`, or none if they would exceed the limit.
   package mutating func use(_ rate: Rate, _ uses: Int = 1, by key: Key, at now: MonotonicTime) -> Verdict {
     guard let limit = limits[rate], uses > 0 else { return .admitted(inCommon: false) }
     guard uses <= limit.burst else { return .impossible }

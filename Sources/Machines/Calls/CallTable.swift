@@ -4,7 +4,7 @@ import UpstreamSession
 
 /// The calls of one session: requests that wait for their replies.
 ///
-/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client leaves with
+/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client gives up with
 /// `abandon`. The first outcome counts. After a timeout, `LateCalls` remembers the call for a while, so that a late
 /// reply is found. A value without socket, clock or randomness: the owner makes the ids, and reports messages and the
 /// ends of connections.
@@ -27,7 +27,7 @@ package struct CallTable: Sendable {
     case replied(CallReply)
     /// The connection that carried the request has ended, and the request is not sent again.
     case upstreamClosed
-    /// The request was not sent, and will not be.
+    /// The request was not sent, and will not be sent.
     case notSent
     /// The client's timeout has passed.
     case timedOut
@@ -115,8 +115,8 @@ package struct CallTable: Sendable {
   /// Whether the call has an outcome.
   package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
 
-  /// The client collects the outcome. A call without an outcome has timed out: a late reply is kept for the principal
-  /// `caller`.
+  /// Called when the client collects the outcome. A call without an outcome has timed out: a late reply is kept for the
+  /// principal `caller`.
   ///
   /// - Parameter hasMemory: whether late calls may use this many bytes more.
   package mutating func finish(
@@ -129,7 +129,7 @@ package struct CallTable: Sendable {
     return .timedOut
   }
 
-  /// The client has disconnected. A reply that arrives later is an ordinary message.
+  /// Called when the client has disconnected. A reply that arrives later is an ordinary message.
   package mutating func abandon(_ id: CallID) { _ = remove(id) }
 
   private mutating func remove(_ id: CallID) -> Call? {
@@ -142,7 +142,7 @@ package struct CallTable: Sendable {
     case .replied(let reply): replyBytes -= reply.count
     case .upstreamClosed, .notSent, .timedOut: break
     }
-    // A table of many calls gives its memory back.
+    // A table that had many calls frees its memory.
     if calls.isEmpty, laneCount > Self.lanesKept { (calls, ids, freeLanes, laneCount) = ([:], [:], [], 0) }
     return call
   }
@@ -174,7 +174,7 @@ package struct CallTable: Sendable {
     return .reply(lane: call.lane)
   }
 
-  /// A connection has ended, and its messages are settled. Returns the lanes of the calls that end with it.
+  /// Called when a connection has ended and its messages are settled. Returns the lanes of the calls that end with it.
   ///
   /// - Parameter isQueued: whether the message with this number will be sent on another connection.
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
@@ -193,7 +193,7 @@ package struct CallTable: Sendable {
     return lanes
   }
 
-  /// Ends calls that can get no reply any more. Returns the lanes of the calls that had no outcome.
+  /// Ends calls that can no longer get a reply. Returns the lanes of the calls that had no outcome.
   package mutating func end(_ ids: [CallID]) -> [Int] {
     ids.compactMap { id in
       guard let call = calls[id], call.outcome == nil else { return nil }
@@ -202,8 +202,8 @@ package struct CallTable: Sendable {
     }
   }
 
-  /// Messages have ended, or may have ended. Returns the lanes of the calls that end with them. The cost does not
-  /// depend on the number of calls.
+  /// Called when messages have ended, or may have ended. Returns the lanes of the calls that end with them. The cost
+  /// does not depend on the number of calls.
   ///
   /// - Parameter outcome: returns the outcome of the call whose request is the message with this number; nil if the
   ///   message has not ended. `hasCarrier`: a connection that has not ended was given the message.

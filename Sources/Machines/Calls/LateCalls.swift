@@ -128,7 +128,7 @@ package struct LateCalls: Sendable {
   }
 
   private mutating func trimOrder() {
-    // A table of many calls gives its memory back.
+    // A table that had many calls frees its memory.
     if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }
     while !order.isEmpty, calls[order[order.front]] == nil { order.removeFirst() }
     // Behind a call that is kept, forgotten calls of other clients stay in `order`. It is rebuilt when these are too

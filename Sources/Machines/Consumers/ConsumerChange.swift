@@ -28,7 +28,7 @@ package enum ConsumerChange: Equatable, Sendable {
   case unused(Int64)
   case removed
 
-  /// The size of the push or topics that it refers to, in bytes; otherwise 0.
+  /// The size of the push or topics that the change refers to, in bytes; otherwise 0.
   package var size: Int {
     switch self {
     case .buried(let letter): letter.push.rendered.count
@@ -42,7 +42,7 @@ package enum ConsumerChange: Equatable, Sendable {
 package struct ConsumerProgress: Hashable, Sendable {
   /// Every push up to it is settled.
   package var position: UInt64
-  /// Every push up to it was examined. The pushes among these that are not settled are to be delivered.
+  /// Every push up to it was examined. Examined pushes that are not settled are still to be delivered.
   package var frontier: UInt64
   package var missed: UInt64 = 0
   /// Number of all pushes that retention has removed before they were settled.

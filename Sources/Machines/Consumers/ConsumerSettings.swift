@@ -21,8 +21,8 @@ package struct ConsumerSettings: Equatable, Sendable {
   /// retention removes it. Not stored.
   package var isWebhook = false
 
-  /// Long enough for a response to reach the worker, and short enough that a worker that died does not withhold a push
-  /// for days.
+  /// The minimum is long enough for a response to reach the worker. The maximum keeps a worker that died from
+  /// withholding a push for days.
   package static let visibilities = TimeSpan.milliseconds(100)...TimeSpan.hours(12)
   package static let deliveries: ClosedRange<UInt32> = 1...1_000
   package static let idleTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)

@@ -3,8 +3,8 @@ import Inbox
 import JournalCoding
 import Totals
 
-/// The consumers of a session with a store. After each call that changes them, `takeChanges` is called, and the changes
-/// are submitted in order.
+/// The consumers of a session with a store. After each call that changes them, the owner calls `takeChanges` and
+/// submits the changes in order.
 extension ConsumerTable {
   struct Unstored: Sendable {
     let epoch: Epoch
@@ -14,8 +14,8 @@ extension ConsumerTable {
     var names: Set<String> = []
   }
 
-  /// After a start, clients have this much time to return to a consumer that would soon be removed, or its `idle` if
-  /// that is shorter.
+  /// After a start, no consumer is removed within this time, or within its `idle` if that is shorter. So clients can
+  /// return to it.
   static var graceTime: TimeSpan { .minutes(1) }
 
   /// Restores stored consumers. Leases continue until their deadlines. The time until idle consumers are removed
@@ -124,8 +124,8 @@ extension ConsumerTable.Consumer {
 
 extension ConsumerSettings {
   /// The time without use is stored when it has grown by this much, so that unused consumers do not cost many entries.
-  /// A smaller step does not outweigh `graceTime`. A larger step would be lost at each restart of a gateway that is
-  /// restarted often.
+  /// A step below `graceTime` has no use, since a restart adds that time anyway. With a larger step, a gateway that is
+  /// restarted often would lose more of the time at each restart.
   package var unusedStep: TimeSpan { min(max(idle / 16, ConsumerTable.graceTime), .minutes(60), idle) }
 
   /// The stored settings may come from a version with other limits.

@@ -13,10 +13,11 @@ package struct ConsumerTable: Sendable {
   /// Consumers that the configuration requires may exceed the limit above. When the configuration drops them, they
   /// still count until they are idle.
   static var maximumRestored: Int { 2 * maximumConsumers }
-  /// Maximum bytes of the dead letters of all consumers. Beyond it, the consumer with the most drops its oldest.
+  /// Maximum bytes of the dead letters of all consumers. Above it, the consumer with the most bytes drops its oldest
+  /// dead letters.
   package static var maximumDeadBytes: Int { 256 << 20 }
-  /// Maximum number of records of all consumers. A record takes about 120 bytes. Above it, a consumer examines new
-  /// pushes only while it has fewer than `LeaseQueue.guaranteedRecords`.
+  /// Maximum number of records of all consumers. A record takes about 120 bytes. Above this number, a consumer examines
+  /// new pushes only while it has fewer than `LeaseQueue.guaranteedRecords`.
   package static var maximumRecords: Int { 1_000_000 }
 
   struct Consumer: Sendable {
@@ -30,7 +31,7 @@ package struct ConsumerTable: Sendable {
     var queue: LeaseQueue?
     /// The client that has created it; 0 if the client is unknown, or if the configuration created it.
     var owner: UInt64 = 0
-    /// When the consumer was used last, or restored if it was not used since.
+    /// When the consumer was last used. If it was not used since it was restored, the time of the restoration.
     private(set) var lastUse: MonotonicTime
     /// How long the consumer had been unused when it was restored. Zero after a use.
     private(set) var unusedBefore = TimeSpan.zero
@@ -123,7 +124,7 @@ package struct ConsumerTable: Sendable {
   /// A change of the order applies to all pushes that are not leased. An existing consumer that is not work-sharing is
   /// replaced by a new consumer at its position.
   ///
-  /// - Parameter isNewWorker: whether the workers that have its leases have ended. These deliveries do not count.
+  /// - Parameter isNewWorker: whether the workers that have its leases have ended. Their deliveries then do not count.
   package mutating func take(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
     _ source: some PushSource
@@ -268,7 +269,7 @@ package struct ConsumerTable: Sendable {
       filter: consumers[name]?.settings.filter)
   }
 
-  /// Throws if the receive was superseded, or if its consumer does not exist any more.
+  /// Throws if the receive was superseded, or if its consumer no longer exists.
   package func check(_ turn: ReceiveTurn, of name: String) throws(ConsumerRefusal) {
     guard let consumer = consumers[name], consumer.id == turn.consumer else { throw .unknown }
     if let receiver = turn.receiver, receiver != consumer.receiver { throw .superseded }
@@ -296,7 +297,7 @@ package struct ConsumerTable: Sendable {
   }
 
   /// Records that a receive is held (`change` 1), or no longer held (-1). While a receive is held, the consumer is
-  /// in use. Returns when `expire` is due for it; `distantFuture` while it is in use.
+  /// in use. Returns when `expire` is due for the consumer; `distantFuture` while it is in use.
   @discardableResult
   package mutating func hold(
     _ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime
@@ -330,8 +331,8 @@ package struct ConsumerTable: Sendable {
     withQueue(of: name) { queue in for message in batch.messages { queue.setEnd(.distantFuture, of: message.lease) } }
   }
 
-  /// The response of a receive is sent now. Returns when its leases expire; nil if the consumer does not exist any
-  /// more. The stored deadlines are earlier, by the duration of a commit.
+  /// Called when the response of a receive is sent. Returns when its leases expire; nil if the consumer no longer
+  /// exists. The stored deadlines are earlier, by the duration of a commit.
   package mutating func begin(_ leases: [Lease], of name: String, now: MonotonicTime) -> MonotonicTime? {
     guard let end = consumers[name].map({ now + $0.settings.visibility }) else { return nil }
     withQueue(of: name) { queue in for lease in leases { queue.setEnd(end, of: lease) } }
@@ -402,7 +403,7 @@ package struct ConsumerTable: Sendable {
     var hasChanged = false
     for name in Array(consumers.keys) {
       if withQueue(of: name, { $0.refresh(now: now, source) }) == true { hasChanged = true }
-      // The records of removed consumers make room for the records of others.
+      // Removing a consumer makes room for the records of other consumers.
       if let consumer = consumers[name], consumer.idleEnd() <= now, remove(name) { hasChanged = true }
     }
     if hasChanged { dropDeadLetters(beyond: Self.maximumDeadBytes) }

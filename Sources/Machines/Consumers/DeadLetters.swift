@@ -20,7 +20,7 @@ package struct DeadLetter: Sendable {
 struct DeadLetters: Sendable {
   /// Enough to diagnose the messages that a broken worker could not handle.
   static var maximumCount: Int { 1_000 }
-  /// Rendered bytes and `RetainedMessage.overhead` for each message.
+  /// Maximum sum of the rendered bytes and `RetainedMessage.overhead` of each message.
   static var maximumBytes: Int { 16 << 20 }
 
   private(set) var letters: [DeadLetter] = []

@@ -67,8 +67,8 @@ extension LeaseQueue {
     bury(message, .rejected)
   }
 
-  /// The gateway becomes the worker. A push that was attempted, even by an earlier process, is no longer lost when the
-  /// push log drops it.
+  /// Called when the gateway becomes the worker. From then on, a push that was attempted, even by an earlier process,
+  /// is not lost when the push log drops it.
   mutating func keepAttempted(_ source: some PushSource) {
     for (number, record) in records where record.attempts > 0 && record.state != .missing {
       attempted[number] = payload(of: number, source)
@@ -106,7 +106,7 @@ extension LeaseQueue {
   mutating func takeGap() -> Gap? {
     guard !gapReasons.isEmpty else { return nil }
     defer { (missed, gapReasons) = (0, []) }
-    // As in a poll, the gap has a number only if it is known.
+    // As in a poll, the gap has a number of pushes only if this number is known.
     let isKnown = missed > 0 && !gapReasons.contains(.restart)
     return Gap(missed: isKnown ? missed : nil, reasons: gapReasons.reasons)
   }

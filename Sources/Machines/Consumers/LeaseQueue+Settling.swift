@@ -1,7 +1,7 @@
 import ByteStreams
 import Inbox
 
-/// How workers settle their leases, and the handling of pushes that no worker handles.
+/// Settles leases, and keeps the dead letters.
 extension LeaseQueue {
   /// Settles a lease. `refresh` must have been called for `now`.
   mutating func settle(
@@ -47,14 +47,14 @@ extension LeaseQueue {
     return free(number, at: time, now: now, source)
   }
 
-  /// Sets the end of a lease whose worker does not have it yet. With `distantFuture`, the lease does not expire until
+  /// Sets the end of a lease that was not sent to the worker yet. With `distantFuture`, the lease does not expire until
   /// its end is set again.
   mutating func setEnd(_ end: MonotonicTime, of lease: Lease) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
     set(record.state, until: end, of: lease.number)
   }
 
-  /// Takes back a lease whose worker does not have it yet, as if the push had not been delivered.
+  /// Takes back a lease that was not sent to the worker yet, as if the push had not been delivered.
   mutating func withdraw(_ lease: Lease, now: MonotonicTime, _ source: some PushSource) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
     withdraw(lease.number, record, now: now, source)
@@ -68,12 +68,12 @@ extension LeaseQueue {
   }
 
   private mutating func withdraw(_ number: UInt64, _ record: Record, now: MonotonicTime, _ source: some PushSource) {
-    // The number is 0 if a store is damaged.
+    // The number is 0 only if the store was damaged.
     records[number]?.attempts = max(record.attempts, 1) - 1
     free(number, at: now, now: now, source)
   }
 
-  /// The push can be delivered again at `time`, unless retention has removed it. Returns whether it became a dead
+  /// Makes the push available again at `time`, unless retention has removed it. Returns whether it became a dead
   /// letter.
   @discardableResult
   private mutating func free(

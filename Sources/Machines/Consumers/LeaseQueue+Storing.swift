@@ -4,7 +4,8 @@ import JournalCoding
 
 /// The stored part of a queue: which pushes are settled, which are leased, and the dead letters.
 extension LeaseQueue {
-  /// The changes since the last `takeChanges`. For pushes, only the numbers: their state at that time is stored.
+  /// The changes since the last `takeChanges`. For pushes, only their numbers: `takeChanges` reads their state when it
+  /// is called.
   struct Changes: Sendable {
     var numbers: [UInt64] = []
     /// Examined pushes that are not delivered: pushes of other topics, and missing pushes.
@@ -25,7 +26,7 @@ extension LeaseQueue {
 
   mutating func note(_ change: DeadChange) { changes?.dead.append(change) }
 
-  /// Records the pushes that a read has passed. To be called before the frontier moves to the end of the read.
+  /// Records the pushes that a read has passed. Must be called before the frontier moves to the end of the read.
   mutating func notePassed(_ result: ReadResult) {
     guard changes != nil else { return }
     var next = (frontier.epoch == result.cursor.epoch ? frontier.sequence : 0) + 1
@@ -55,8 +56,8 @@ extension LeaseQueue {
 
   // MARK: Restoring
 
-  /// How many pushes between the position and the frontier are restored, so that a damaged store cannot require more.
-  /// The most that a search leaves behind.
+  /// Maximum number of pushes between the position and the frontier that are restored, so that a damaged store cannot
+  /// cost more. A search leaves no more pushes behind.
   private static var restoredLimit: Int { searchLimit + 2 * PushLog.searchLimit }
 
   /// Restores the queue that an earlier process has stored. Leases that have expired meanwhile end with the next
@@ -153,8 +154,8 @@ extension DeadLetter {
 }
 
 extension PushSource {
-  /// A position of an earlier process. At the start, the gap after the last push may have got a further reason, so a
-  /// position after this gap moves before it.
+  /// Converts a position of an earlier process. At the start, the gap after the last push may have got a further
+  /// reason, so a position after this gap moves before it.
   func cursor(restoring position: UInt64) -> Cursor {
     let end = latest
     let position = position >> 1 < end.sequence ? position : end.sequence << 1

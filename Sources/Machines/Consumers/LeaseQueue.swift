@@ -13,14 +13,14 @@ struct LeaseQueue: Sendable {
   /// Maximum number of pushes that are examined beyond the oldest push that is not settled. This limits the memory of a
   /// consumer.
   static var searchLimit: Int { 10_000 }
-  /// How many records a consumer may have, however many the others have, so that it can always continue.
+  /// How many records a consumer may have regardless of the other consumers, so that it can always continue.
   static var guaranteedRecords: Int { 100 }
   /// Memory of a record, in bytes.
   static var recordBytes: Int { 120 }
-  /// With an order, pushes are read in groups, since most of them may be behind others of their keys.
+  /// With an order, pushes are read in groups, since most of them may be behind other pushes of their keys.
   static var groupSize: Int { 32 }
 
-  /// How much one call examines. Other threads wait for the lock meanwhile.
+  /// Limits the work of one call, since other threads wait for the lock meanwhile.
   struct SearchBudget {
     /// Pushes with a topic of the consumer, each of which gets a record. The maximum number of leases: enough for the
     /// largest batch without an order.
@@ -87,9 +87,9 @@ struct LeaseQueue: Sendable {
   /// Leased pushes of earlier processes that retention has removed. Their keys are not known. So with an order, nothing
   /// is delivered until their leases end.
   var unknownKeys: Set<UInt64> = []
-  /// The pushes in the state `ready`, and some that have left it.
+  /// The pushes in the state `ready`, and some pushes that have left this state.
   var ready = MinimumHeap<UInt64>()
-  /// The deadlines of leases and delays, and some that are no longer valid.
+  /// The deadlines of leases and delays, and some deadlines that are no longer valid.
   var deadlines = MinimumHeap<Deadline>()
   var leaseCount = 0
   var readyCount = 0

@@ -29,7 +29,7 @@ package enum Settlement: Equatable, Sendable {
   case release(TimeSpan)
   /// No worker can handle the push.
   case reject
-  /// The worker needs the lease for the same duration again.
+  /// The lease is renewed for its full duration.
   case extend
 }
 

@@ -1,15 +1,15 @@
 /// Decides where pushes of a session may be missing: between two connections, or in one namespace while the others
 /// continue.
 ///
-/// The end of the sending connection is a loss, unless the upstream restores its state on the next connection. To find
-/// out, the loss is delayed: it counts when the upstream says that it restores nothing. Connections are identified by
-/// numbers, which increase.
+/// The end of the sending connection is a loss, unless the upstream restores its state on the next connection. Until
+/// this is known, the loss is delayed: it counts once the upstream reports that it has not restored the state.
+/// Connections are identified by numbers, which increase.
 ///
 /// A function that returns a Boolean returns whether pushes may be missing from this point on. The owner reports the
 /// gap after the pushes that have arrived.
 package struct PushContinuity: Sendable {
   private var isLossDelayed: Bool
-  /// The gateway closes the sending connection, which delivers pushes until it has ended.
+  /// Whether the gateway is closing the sending connection, which delivers pushes until it has ended.
   private var isClosing = false
   /// The connection whose state was saved when it stopped sending. `isComplete`: no push is missing if the upstream
   /// restores this state.
@@ -36,12 +36,12 @@ package struct PushContinuity: Sendable {
 
   // MARK: Connections
 
-  /// The setup of a connection has begun: the state that the upstream is to restore on it is decided.
+  /// Called when the setup of a connection has begun. The state that the upstream is to restore on it is then decided.
   package mutating func setupBegan(on connection: UInt64) { successors.append(Successor(connection: connection)) }
 
   package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }
 
-  /// A push was passed on. Does nothing if the connection is or was the sending connection.
+  /// Called when a push was passed on. Does nothing if the connection is or was the sending connection.
   @inline(__always)
   package mutating func pushReceived(on connection: UInt64) {
     if !successors.isEmpty { noteFirstPush(on: connection) }
@@ -57,8 +57,8 @@ package struct PushContinuity: Sendable {
     successors.contains { $0.connection == connection && $0.hasBroughtPushes }
   }
 
-  /// A connection begins to send. `missing`: the namespaces that it is not joined to. An optional namespace may respond
-  /// later, or a later connection may join it.
+  /// Called when a connection begins to send. `missing`: the namespaces that it is not joined to. An optional namespace
+  /// may respond later, or a later connection may join it.
   package mutating func sendingBegan(on connection: UInt64, without missing: some Sequence<String>) {
     ended(connection)
     for namespace in missing { interrupt(namespace) }
@@ -66,12 +66,12 @@ package struct PushContinuity: Sendable {
     saved = nil
   }
 
-  /// The state of a connection that stops sending was saved for the next connection.
+  /// Called when the state of a connection that stops sending was saved for the next connection.
   package mutating func stateSaved(of connection: UInt64, isComplete: Bool) { saved = (connection, isComplete) }
 
   package func hasSavedState(of connection: UInt64) -> Bool { saved?.connection == connection }
 
-  /// The session has changed its state. The parameters describe the sending connection.
+  /// Called when the session has changed its state. The parameters describe the sending connection.
   ///
   /// - Parameters:
   ///   - didSend: whether a connection could send before the change.
@@ -92,8 +92,8 @@ package struct PushContinuity: Sendable {
     return connectionLost()
   }
 
-  /// A connection has ended that had delivered pushes or joined namespaces, but never became ready. Its pushes were
-  /// passed on, and no other connection sends.
+  /// Called when a connection has ended that had delivered pushes or joined namespaces, but never became ready. Its
+  /// pushes were passed on, and no other connection sends.
   package mutating func setupFailed(on connection: UInt64) -> Bool {
     ended(connection)
     return connectionLost()
@@ -107,7 +107,7 @@ package struct PushContinuity: Sendable {
     return !isLossDelayed
   }
 
-  /// The upstream has not restored the state of the last connection.
+  /// Called when the upstream has not restored the state of the last connection.
   package mutating func stateLost() -> Bool {
     defer { isLossDelayed = false }
     return isLossDelayed
@@ -115,12 +115,12 @@ package struct PushContinuity: Sendable {
 
   // MARK: Namespaces
 
-  /// The sending connection has left the namespace, and no successor has joined it.
+  /// Called when the sending connection has left the namespace, and no successor has joined it.
   package mutating func interrupt(_ namespace: String) {
     if known.contains(namespace) { interrupted.insert(namespace) }
   }
 
-  /// A connection has joined the namespace. `isRecovered`: the server has sent the missing pushes.
+  /// Called when a connection has joined the namespace. `isRecovered`: the server has sent the missing pushes.
   package mutating func join(_ namespace: String, isRecovered: Bool) -> Bool {
     known.insert(namespace)
     let isMissing = interrupted.remove(namespace) != nil && !isRecovered

@@ -8,14 +8,14 @@ package enum EventEnvelope: Equatable, Sendable {
   case acknowledgement(token: [UInt8], EventParts)
 }
 
-/// The fault of an event or an envelope, and what is accepted instead.
+/// Describes the fault of an event or an envelope, and the accepted form.
 package struct EventFormatError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
   package init(_ description: String) { self.description = description }
 }
 
-/// How clients write the events of a protocol, and which events a session accepts. The settings of the protocol conform
-/// to it.
+/// How clients write the events of a protocol, and which events a session accepts. The settings of an application
+/// protocol conform to `EventFormat`.
 package protocol EventFormat: Sendable {
   /// The section of these settings, with the prefix `upstream.`.
   var section: String { get }

@@ -61,8 +61,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     case unreached
     /// The peer may have received all of it, and there is no complete response.
     case lost
-    /// Like `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and so
-    /// may the next attempt.
+    /// Like `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and the
+    /// next attempt may hang, too.
     case expired
   }
 
@@ -119,14 +119,14 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     return .wait(until: holder == nil ? end : min(end, resume))
   }
 
-  /// Begins an attempt, on a connection to the peer of `.send`. Returns false if the request must not be sent any more;
+  /// Begins an attempt, on a connection to the peer of `.send`. Returns false if the request must no longer be sent;
   /// then `next` follows.
   package mutating func begin(at now: MonotonicTime) -> Bool {
     begun = now
     return !mustNotBeSent(at: now)
   }
 
-  /// Ends the attempt. Returns whether its response is the response to the client; otherwise `next` follows.
+  /// Ends the attempt. Returns whether to pass its response on to the client; otherwise `next` follows.
   package mutating func ended(_ attempt: Attempt, now: MonotonicTime) -> Bool {
     switch attempt {
     case .response(Self.misdirected): resumeWaiting(at: now)

@@ -8,9 +8,9 @@ import Totals
 /// for its retention and never evicted earlier, since that would break the promise. At the limit, new keys are refused
 /// instead. Expired keys are removed by later requests and by `expire(now:)`.
 ///
-/// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait,
-/// and with the default limit, a shard has only 16,384 entries. A key takes 100 to 220 bytes, depending on how recently
-/// its shard has grown.
+/// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait.
+/// With the default limit, a shard has only 16,384 entries. A key takes 100 to 220 bytes, depending on how recently its
+/// shard has grown.
 package struct IdempotencyTable: Sendable {
   /// How long an accepted key of a client is remembered.
   package static var retention: TimeSpan { .minutes(10) }
@@ -121,7 +121,7 @@ package struct IdempotencyTable: Sendable {
   /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
   /// count for no client.
   private var total: ReservedTotal
-  /// The number of keys in a shard of the default limit, for the same reason.
+  /// As many as a shard has keys with the default limit, since this dictionary is copied, too, when it grows.
   private static var countedClients: Int { 16_384 }
   /// The latest time of any input. Threads pass times that are slightly out of order.
   private var latest = MonotonicTime.zero
@@ -166,9 +166,9 @@ package struct IdempotencyTable: Sendable {
     return .first
   }
 
-  /// The first request with `key` is accepted. Changes nothing if the key was restored as accepted while the request
-  /// waited. This happens when a gateway becomes the holder of a shared session again and restores the messages of the
-  /// request.
+  /// Called when the first request with `key` is accepted. Changes nothing if the key was restored as accepted while
+  /// the request waited. This happens when a gateway becomes the holder of a shared session again and restores the
+  /// messages of the request.
   package mutating func accept(_ key: Key, _ acceptance: Acceptance, now: MonotonicTime) {
     latest = max(latest, now)
     let index = index(of: key)
@@ -196,8 +196,8 @@ package struct IdempotencyTable: Sendable {
     return keys.dropFirst(Self.removalsPerCall)
   }
 
-  /// The first request with `key` is refused, and the key is free again, unless it was restored as accepted while the
-  /// request waited.
+  /// Called when the first request with `key` is refused. The key is then free again, unless it was restored as
+  /// accepted while the request waited.
   package mutating func cancel(_ key: Key) {
     let index = index(of: key)
     if shards[index].entries[key]?.acceptance == nil { remove(key, from: index) }
@@ -246,8 +246,8 @@ package struct IdempotencyTable: Sendable {
     total.remove(by: entry.client)
   }
 
-  /// When the first of the accepted keys expires. If all keys are in progress, or expired keys wait to be removed, some
-  /// keys will be free soon: then in a second.
+  /// When the first accepted key expires. One second from now if all keys are in progress or expired keys are not
+  /// removed yet, since keys will then be free soon.
   private var nextExpiry: MonotonicTime {
     let first = shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
     return first.flatMap { $0 > latest ? $0 : nil } ?? latest + .seconds(1)

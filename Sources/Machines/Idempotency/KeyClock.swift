@@ -4,8 +4,9 @@ import JournalCoding
 /// The clock by which the idempotency keys of a stored session expire. It continues at the newest stored key, and
 /// advances by the monotonic time of the process that has the session.
 ///
-/// Time that passes between two such processes is not counted: only wall clocks could measure it, and a step of one
-/// would end keys early. A repetition would then be sent twice. So a key may be valid for longer after a restart.
+/// Time that passes between two such processes is not counted: only wall clocks could measure it, and a step of a wall
+/// clock would end keys early. A repeated message would then be sent twice. So a key may be valid for longer after a
+/// restart.
 package struct KeyClock: Sendable {
   /// The wall clock decides only while there is no key.
   private let start: JournalClock
@@ -19,7 +20,7 @@ package struct KeyClock: Sendable {
     start.wallClock.addingReportingOverflow((now - start.now).nanoseconds / 1_000_000).partialValue
   }
 
-  /// How long a key is still to be remembered, and no longer than when it was accepted; zero if it has expired.
+  /// How long a key is still to be remembered, at most for its original lifetime; zero if it has expired.
   package func rest(of key: StoredKey, at now: MonotonicTime) -> TimeSpan {
     let rest = key.end.subtractingReportingOverflow(time(at: now))
     let lifetime = key.end.subtractingReportingOverflow(key.accepted)

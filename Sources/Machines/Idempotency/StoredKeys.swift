@@ -41,9 +41,9 @@ package struct StoredKeys: Equatable, Sendable {
     keys.append(key)
   }
 
-  /// Called when the ring is full, before it would grow. Keys behind a key that expires later than they may have
-  /// expired: ids of forwarded requests have shorter lifetimes than keys of clients. Afterwards at least half of the
-  /// ring is free, so a key costs a constant time on average.
+  /// Called when the ring is full, before it would grow. Keys behind a key with a later expiry may have expired: ids of
+  /// forwarded requests have shorter lifetimes than keys of clients. Afterwards at least half of the ring is free, so a
+  /// key costs a constant time on average.
   private mutating func removeAllExpired(at time: Int64) {
     let left = changes.filter { $0.end > time }
     var capacity = 16

@@ -26,7 +26,7 @@ extension PushLog {
     term = terms.last?.term ?? 0
   }
 
-  /// The other log has these terms from now on.
+  /// Sets the terms that the other log has from now on.
   ///
   /// - Parameter number: messages and gaps after this message are void; nil if all remain valid.
   package mutating func `continue`(after number: UInt64?, _ terms: [Term]) {
@@ -94,7 +94,8 @@ extension PushLog {
     firstArrival = retention.firstArrival.map { clock.time(of: $0) }
   }
 
-  /// The other log has dropped all messages before `retention.first`. This copy has not seen some of them.
+  /// Continues at `retention.first`: the other log has dropped all messages before it, and this copy lacks some of
+  /// them.
   private mutating func skip(
     to retention: StoredRetention, at clock: JournalClock, dropping dropped: inout [RetainedMessage]
   ) {

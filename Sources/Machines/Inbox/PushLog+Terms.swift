@@ -4,7 +4,7 @@ extension PushLog {
   /// starts at the beginning.
   ///
   /// Another gateway that shares the log may show a push, as soon as it is stored, a moment before this gateway does. A
-  /// reader that comes from there with such a cursor waits here.
+  /// reader that then continues here with such a cursor waits.
   func readStart(at cursor: Cursor) -> ReadStart? {
     if cursor.epoch != epoch { return ReadStart(cursor) }
     if cursor.term == term {
@@ -23,8 +23,8 @@ extension PushLog {
     return ReadStart(self.cursor(at: cursor.position))
   }
 
-  /// Whether this log has the term of a cursor of this epoch. If not, the term may be new, and this copy of the log
-  /// does not have it yet.
+  /// Whether this log has the term of the cursor. True for a cursor of another epoch. A term that the log does not have
+  /// may be new, so that this copy has not received it yet.
   package func isKnown(_ cursor: Cursor) -> Bool {
     cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
   }

@@ -17,7 +17,7 @@ package struct Retention: Hashable, Sendable {
   }
 }
 
-/// Messages that a reader has not received and will not. A read always reports them.
+/// Messages that a reader has not received and will not receive. A read always reports them.
 package struct Gap: Hashable, Sendable {
   package enum Reason: Hashable, Sendable {
     /// The cursor is from another epoch of this log.
@@ -103,9 +103,9 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 /// belongs to the message after it, and has a position of its own (see `Cursor`). Therefore each reader passes it
 /// exactly once, and it counts towards no limit. The number of messages between two positions is the difference of
 /// their numbers. However many messages were trimmed, only three values are kept for them. Messages are stored in a
-/// ring and found by number; a read costs what it returns.
+/// ring and found by number. The cost of a read is proportional to its result.
 ///
-/// In a stored log, readers see a message when it is revealed. It is not dropped before.
+/// In a stored log, readers see a message when it is revealed. It is not dropped before that.
 package struct PushLog {
   package let epoch: Epoch
   package private(set) var retention: Retention
@@ -119,8 +119,8 @@ package struct PushLog {
   package internal(set) var term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
   var terms: [Term]
-  /// Whether this is a copy of another gateway's log, with the part that is stored. The copy may lack the last
-  /// messages, so a cursor beyond its end is valid. Its terms may change, even while readers wait.
+  /// Whether this is a copy of the stored part of another gateway's log. The copy may lack the last messages, so a
+  /// cursor beyond its end is valid. Its terms may change, even while readers wait.
   var isCopy = false
   /// Message n is at index n - 1.
   var ring: RingDeque<Entry?>
@@ -226,7 +226,7 @@ package struct PushLog {
     return true
   }
 
-  /// Applies other limits. Messages beyond them are dropped. Readers that have not received them get a gap.
+  /// Applies other limits. Messages above them are dropped. Readers that have not received them get a gap.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. `expire` drops the others.
   package mutating func change(
@@ -236,7 +236,7 @@ package struct PushLog {
     expire(now: now, dropping: &dropped, atMost: most)
   }
 
-  /// Drops messages beyond the limits. To be called even while no messages arrive, since messages become too old.
+  /// Drops messages above the limits. Must be called even while no messages arrive, since messages become too old.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. Another call drops the others.
   package mutating func expire(
@@ -294,7 +294,7 @@ package struct PushLog {
   }
 
   /// Converts a starting point to a position. The position may be before the oldest retained message: then the read
-  /// reports a gap. So `earliest` is the start of the log, and not its oldest message.
+  /// reports a gap. So `earliest` is the start of the log, not its oldest retained message.
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     switch start {
     case .earliest: return ReadStart(self.start)

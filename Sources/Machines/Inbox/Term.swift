@@ -3,8 +3,8 @@ import ByteStreams
 /// A term of a stored log. Its messages have the numbers from `firstMessage` up to the first message of the next term.
 package struct Term: Hashable, Sendable {
   /// The number of the term, larger than the number of the term before; at most 63 bits. It consists of a counter above
-  /// 32 random bits. These distinguish terms that begin after the same term: at two gateways that share the log, or in
-  /// a file and its copy. Files of earlier versions have only the counter.
+  /// 32 random bits. The random bits distinguish terms that begin after the same term: at two gateways that share the
+  /// log, or in a file and its copy. Files of earlier versions have only the counter.
   package let term: UInt64
   package let firstMessage: UInt64
 
@@ -14,8 +14,8 @@ package struct Term: Hashable, Sendable {
   }
 
   var counter: UInt64 { term >> 32 }
-  /// How many terms a lost branch of the log may have. A store that knows of a loss advances its
-  /// counter by twice as much.
+  /// How many terms a lost branch of the log may have. A store that has detected a loss advances its counter by twice
+  /// as much.
   private static var branchTerms: Int64 { 512 }
 
   var hasRandomBits: Bool { Self.hasRandomBits(term) }

@@ -46,8 +46,8 @@ package struct TopicFilter: Hashable, Sendable {
     return true
   }
 
-  /// Returns this filter of a request, limited to the topics of `granted`, which the client may receive. The topics
-  /// that the request names must be among them.
+  /// Returns this filter of a request, limited to `granted`, the topics that the client may receive. Topics that the
+  /// request names must be among them.
   package func within(_ granted: TopicFilter) -> TopicFilter {
     var filter = self
     if filter.topics == nil { filter.topics = granted.topics }

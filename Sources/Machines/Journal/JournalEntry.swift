@@ -21,15 +21,15 @@ package enum JournalEntry: Equatable, Sendable {
   case keyed(StoredKey)
   /// A change of the protocol's memory, which survives connections to the upstream.
   case memory(MemoryChange)
-  /// An operator has opened or closed the session. Only for a session that gateways share: a new holder
-  /// must not open it again.
+  /// An operator has opened or closed the session. Only for a shared session: a new holder must not open a session that
+  /// an operator has closed.
   case desired(isOpen: Bool)
   /// A change of the consumer with this name.
   case consumer(name: String, ConsumerChange)
   /// The session has ended for good. All of its entries are removed.
   case closed
 
-  /// The bytes that the entry counts in the limit on pending bytes: a constant, and the payload that it refers to.
+  /// The bytes that the entry counts towards the limit on pending bytes: a constant, and its payload.
   package var cost: Int {
     let own = Self.overhead
     return switch self {
@@ -65,7 +65,7 @@ package struct JournalTerm: Hashable, Sendable {
   private static var maximumOpening: UInt64 { 1 << 30 - 1 }
 
   /// Returns the number of a term after `last`. A file may be a copy of a store whose original has begun further terms
-  /// with the same counters. The random bits distinguish those from the terms of the copy.
+  /// with the same counters. The random bits distinguish the terms of the original from the terms of the copy.
   ///
   /// - Parameter distance: the difference of the counters.
   package static func number(after last: UInt64, distance: UInt64 = 1, random: UInt32) -> UInt64 {
@@ -75,7 +75,7 @@ package struct JournalTerm: Hashable, Sendable {
 
   private static func opening(_ term: UInt64) -> UInt64 { term >> 32 > 0 ? term >> 32 : term }
 
-  /// 20 bits that distinguish the calls of this term. The bits of the counter differ from the last 2,047 terms before
-  /// it. The random bits most likely differ from a term that the store does not know.
+  /// 20 bits that distinguish the calls of this term. The bits of the counter differ in any 2,048 consecutive terms.
+  /// The random bits most likely differ from the bits of a term that the store does not have.
   package var callBits: UInt64 { (opening & 0x7FF) << 9 | (term >> 32 > 0 ? term & 0x1FF : 0) }
 }

@@ -33,7 +33,7 @@ package struct JournaledSession: ~Copyable {
   static var rowBytes: Int { 1 << 20 }
   /// The cost of a row in addition to its entries, so that many small rows also cause a compaction.
   package static var rowOverhead: Int { 32 }
-  /// A state is written again after this many bytes of changes at the earliest, so that both together cost little.
+  /// A state is written again only after at least this many bytes of changes, so that the rewriting costs little.
   private static var minimumChangeBytes: Int { 4 << 20 }
   /// A larger buffer is freed after the write that needed it, since such a write is rare.
   private static var keptCapacity: Int { 1 << 20 }
@@ -73,8 +73,8 @@ package struct JournaledSession: ~Copyable {
   }
 
   /// Begins a term. The upstream's messages since the end of the last term are missing, so a gap is recorded. The
-  /// exception is an upstream that may restore the state of the last connection: the session then records the gap if
-  /// the upstream reports that it has not restored it.
+  /// exception is an upstream that may restore the state of the last connection. The session then records the gap only
+  /// if the upstream reports that it has not restored the state.
   package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
     let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.outbox.nextDelivery)
@@ -161,7 +161,7 @@ package struct JournaledSession: ~Copyable {
     if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.log.nextPush - 1) }
   }
 
-  /// Calls `body` with the rows of the state without its pushes. These rows replace all changes before.
+  /// Calls `body` with the rows of the state without its pushes. These rows replace all earlier changes.
   package func forEachStateRow<Failure>(_ body: (borrowing ByteQueue) throws(Failure) -> Void) throws(Failure) {
     var bytes = ByteQueue()
     for entry in state.stateEntries {

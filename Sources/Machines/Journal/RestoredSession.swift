@@ -8,10 +8,10 @@ import UpstreamProtocol
 
 /// The state of a session after its stored entries.
 ///
-/// `apply` defines the meaning of entries. Each value that `apply` accepts has a limit of its own, since a damaged file
-/// must not exhaust the memory.
+/// `apply` defines the meaning of entries. Each value that `apply` accepts has its own limit, since a damaged file must
+/// not exhaust the memory.
 package struct RestoredSession: Equatable, Sendable {
-  /// The number of terms that are kept, the latest. A cursor of an older term is before the oldest of them.
+  /// Maximum number of terms. The latest are kept. A cursor of an older term counts as before the oldest kept term.
   package static var maximumTerms: Int { 64 }
 
   /// Random, drawn when the session was first opened.
@@ -74,7 +74,7 @@ package struct RestoredSession: Equatable, Sendable {
   package var pushEntries: [JournalEntry] { log.changes.map { .log($0) } }
 
   /// All other entries. The store keeps them instead of all changes that were ever submitted. They and `pushEntries`
-  /// can be applied in any order, except for `retained`, the first entry, which must precede both.
+  /// can be applied in any order, except that `retained`, the first entry, must precede all others.
   package var stateEntries: [JournalEntry] {
     var result: [JournalEntry] = [.log(.retained(log.retention))]
     result += outbox.changes.map { .outbox($0) }

@@ -32,8 +32,8 @@ package protocol SessionJournal: AnyObject, Sendable {
   @discardableResult
   func submit(contentsOf entries: [JournalEntry]) -> JournalTicket
 
-  /// Submits entries that no request awaits. They are stored with later entries or after a short delay, so that they
-  /// need no commit of their own.
+  /// Submits notes: entries that no request awaits. They are stored with later entries or after a short delay, so that
+  /// they need no commit of their own.
   @discardableResult
   func note(contentsOf entries: [JournalEntry]) -> JournalTicket
 
@@ -58,11 +58,13 @@ package protocol SessionJournal: AnyObject, Sendable {
   var isFull: Bool { get }
 
   /// Whether more than one and a half times `store.pending_bytes` are pending. Changes of consumers are then refused,
-  /// too. They are small, and a worker that cannot settle its leases receives the same messages again.
+  /// too. Their limit is higher because they are small, and because a worker that cannot settle its leases receives the
+  /// same messages again.
   var isOverfull: Bool { get }
 
-  /// Whether more than half of `store.pending_bytes` are pending, for all sessions together. Upstreams are then not
-  /// read, so that an upstream that is faster than the disk leaves room for messages.
+  /// Whether more than half of `store.pending_bytes` are pending, for all sessions together (in Redis, more than 16 MiB
+  /// if that is less). Upstreams are then not read, so that an upstream that is faster than the disk leaves room for
+  /// messages.
   var mustPauseReading: Bool { get }
 
   /// Sets the observer, which is the session. The journal refers to it weakly.

@@ -2,7 +2,7 @@ import ByteStreams
 import Inbox
 
 /// Restores a session from its stored rows. First all rows of changes are examined, then all rows of pushes are added,
-/// and then the changes, which refer to pushes, are read again and applied. To keep the changes from the first reading
+/// and then the changes, which refer to pushes, are read again and applied. Keeping the changes of the first reading
 /// would need several times the memory of the final state.
 ///
 /// The rows may be damaged. A method then returns false; damaged rows cannot stop the program.

@@ -17,7 +17,7 @@ package struct DeliveryLedger: Sendable {
 
   /// How many of the latest messages are remembered: a power of two, and at least twice as many as may be queued.
   package let limit: Int
-  /// The messages whose connections confirm what they have written. For other messages, `written` is final.
+  /// The messages that pongs can confirm. For other messages, `written` is final.
   private var confirmable: Range<UInt64>
   /// Number of remembered messages whose final state is `written`.
   private var finallyWritten = 0
@@ -51,7 +51,7 @@ package struct DeliveryLedger: Sendable {
   private var withheld: [UInt64: Withheld] = [:]
 
   private struct Withheld {
-    /// Number of changes that are not stored yet. Each time the message is sent adds a change.
+    /// Number of changes that are not stored yet. Each time the message is sent, a change is added.
     var changes = 0
     /// Whether the upstream has confirmed the message.
     var isConfirmed = false
@@ -100,8 +100,8 @@ package struct DeliveryLedger: Sendable {
     return last
   }
 
-  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, as with an upstream that
-  /// ignores pings.
+  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, for example if the
+  /// upstream ignores pings.
   @inline(__always)
   private mutating func forget(_ state: DeliveryState, of sequence: UInt64) {
     count(-1, in: state, from: sequence)
@@ -135,12 +135,12 @@ package struct DeliveryLedger: Sendable {
     }
   }
 
-  /// Whether the state of a message is final or unknown.
+  /// Whether the state of a message is final, or the message is forgotten.
   package func isSettled(_ sequence: UInt64) -> Bool {
     state(of: sequence).map { isFinal($0, of: sequence) && !($0 == .written && isWithheld(sequence)) } ?? true
   }
 
-  /// Whether a message was written, or its state is final or unknown.
+  /// Whether a message was written, or its state is final, or the message is forgotten.
   package func isWritten(_ sequence: UInt64) -> Bool {
     state(of: sequence).map { $0 == .written && isConfirmable(sequence) || isSettled(sequence) } ?? true
   }
@@ -335,7 +335,7 @@ package struct DeliveryLedger: Sendable {
     return changes
   }
 
-  /// Whether the payload of a message in this state is not needed any more, since the message will not be sent again.
+  /// Whether the payload of a message in this state is no longer needed, since the message will not be sent again.
   func releasesPayload(_ state: DeliveryState) -> Bool { !needsPayload(state) }
 
   /// Restores the states that an earlier process stored, and records changes from now on.

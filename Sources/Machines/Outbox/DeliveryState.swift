@@ -14,8 +14,7 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   case expired
   /// A newer message with the same replacement key replaced it. Final.
   case replaced
-  /// Dropped: a full queue dropped it as the oldest, the session ended, the upstream refused it (1009), or too many
-  /// connections were lost while it was partially written. Final.
+  /// Dropped, for example by a full queue or because the upstream refused it (see `DeliveryReason`). Final.
   case rejected
   /// The connection was lost after the message was written and before it was confirmed. It may have arrived. Final.
   case unknown
@@ -45,7 +44,7 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case sessionClosed
   /// The connection was lost: after it was written, or too often while it was being written.
   case connectionLost
-  /// The upstream refused it as too large (1009), or has announced that it would.
+  /// The upstream refused it as too large (1009), or it exceeds the limit that the upstream has announced.
   case tooLarge
   /// Its Socket.IO namespace is not connected, or the connection that it belongs to has ended.
   case notConnected

@@ -46,7 +46,7 @@ extension Outbox {
     }
   }
 
-  /// Confirms those messages with a reply that were written just now, from the position `start` on.
+  /// Confirms the messages with a reply among the messages that were just written, from the position `start` on.
   mutating func confirmReplied(from start: Int) {
     for position in start..<writtenEnd where ring[position].hasReply && ring[position].payload != nil {
       ledger.confirm(ring[position].sequence)

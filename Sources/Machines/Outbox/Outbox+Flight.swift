@@ -21,7 +21,7 @@ extension Outbox {
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
-  /// How far a message has come.
+  /// Returns the progress of a message.
   package func progress(of sequence: UInt64) -> DeliveryProgress {
     switch ledger.state(of: sequence) {
     case .queued: sequence >= firstUntaken ? .waiting : .taken
@@ -30,7 +30,8 @@ extension Outbox {
     }
   }
 
-  /// The connection takes no more messages. The messages that it has may still arrive; `settle` decides their states.
+  /// Called when the connection takes no more messages. The messages that it has may still arrive. `settle` decides
+  /// their states.
   ///
   /// - Parameters:
   ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
@@ -44,8 +45,8 @@ extension Outbox {
     if !isPaused { endImmediate() }
   }
 
-  /// The kernel accepts nothing more for now. Messages from `sequence` on, of which it has accepted no byte, return to
-  /// their positions in the queue and keep their TTL. A message that may not be queued ends.
+  /// Called when the kernel accepts nothing more for now. Messages from `sequence` on, of which it has accepted no
+  /// byte, return to their positions in the queue and keep their TTL. A message that may not be queued ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { returnToQueue(from: sequence) }
@@ -86,8 +87,8 @@ extension Outbox {
   /// Records that a ping with this counter follows everything that the connection has taken. The connection is the
   /// sending connection, or the retiring connection, which sends this ping before its close frame.
   package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
-    // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before
-    // them.
+    // Liveness pings are sent even if no further barrier is allowed. A later barrier then confirms the messages before
+    // the ping.
     if isRetiring(connection) {
       retiring?.appendBarrier(counter, atMost: .max)
     } else if flight?.connection == connection {
@@ -101,8 +102,8 @@ extension Outbox {
   /// Whether this connection has stopped sending and its messages are not settled yet.
   package func isRetiring(_ connection: Generation) -> Bool { retiring?.connection == connection }
 
-  /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages
-  /// this confirms.
+  /// Called when a pong arrived on this connection: the peer has received everything before the ping. Returns how many
+  /// messages this confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
     oldestConfirmed = nil
@@ -130,8 +131,8 @@ extension Outbox {
   // MARK: Ends of connections
 
   /// Called when the connection that stopped sending has ended. Messages that the kernel did not accept return to their
-  /// positions in the queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be
-  /// queued any longer end.
+  /// positions in the queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may no longer be
+  /// queued end.
   ///
   /// `partiallyWritten`: the message of which the kernel has accepted a part, but not the whole. The upstream cannot
   /// have received it.
@@ -187,7 +188,7 @@ extension Outbox {
     replaceOlder(from: ring.front, before: end)
   }
 
-  /// A message is not sent again once `maximumAttempts` connections have ended with it.
+  /// A message is given up when `maximumAttempts` connections have ended while they carried it.
   private func canRetry(_ position: Int) -> Bool {
     Int(ring[position].attempts) + Int(ring[position].interruptions) < settings.maximumAttempts
   }
@@ -213,8 +214,8 @@ extension Outbox {
     }
   }
 
-  /// The upstream closed with 1009. Rejects the largest message in flight, or the last among equally large messages. It
-  /// would end every connection, so it is never sent again.
+  /// Called when the upstream closed with 1009. Rejects the largest message in flight, or the last among equally large
+  /// messages. This message would end every connection, so it is never sent again.
   private mutating func rejectLargest(partiallyWritten: UInt64?) {
     // A message with a reply has arrived.
     while let first = retiring?.firstLargest, ledger.state(of: first.sequence) == .confirmed {
@@ -237,8 +238,8 @@ extension Outbox {
     popFront()
   }
 
-  /// Records that a message was too large. Always reports its end, since a written message may not be kept, and its
-  /// `reportsEnd` with it.
+  /// Records that a message was too large. Always reports its end: if the written message was not kept, its
+  /// `reportsEnd` is no longer known.
   private mutating func reject(_ sequence: UInt64) {
     ledger.set(sequence, to: .rejected, because: .tooLarge)
     ended.append(sequence)

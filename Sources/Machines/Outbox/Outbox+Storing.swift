@@ -2,7 +2,7 @@ import ByteStreams
 import JournalCoding
 
 /// The outbox of a session with a store. A message is written only after the intent to write it is stored. After a
-/// crash, the stored intents tell which messages cannot have been written.
+/// crash, the stored intents show which messages cannot have been written.
 extension Outbox {
   /// Stores messages and records changes of deliveries from now on. Called before the first message.
   ///
@@ -61,7 +61,7 @@ extension Outbox {
     index(position)
   }
 
-  /// Ends the messages that an earlier process wrote: no pong can confirm them any more.
+  /// Ends the messages that an earlier process wrote: no pong can confirm them now.
   private mutating func endWrittenOfEarlierProcess() {
     guard settings.confirms else { return }
     ledger.setAll(.written, from: 1, through: ledger.last, to: .unknown, because: .gatewayRestart)
@@ -69,8 +69,9 @@ extension Outbox {
 
   // MARK: Confirmations
 
-  /// The message was sent and has caused a change that must be stored before the message is shown as confirmed. Until
-  /// `releaseConfirmation`, its state stays `written`, which does not count as final, even if pings confirm nothing.
+  /// Called when the message was sent and has caused a change that must be stored before the message is shown as
+  /// confirmed. Until `releaseConfirmation`, its state stays `written`, which does not count as final, even if pings
+  /// confirm nothing.
   package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
 
   package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }

@@ -12,9 +12,9 @@ import UpstreamSession
 /// `takenEnd` on are the waiting messages. A frame that the kernel accepted in part has not arrived, so its message
 /// waits again when its connection is lost.
 ///
-/// The frames of one connection are a `Flight`. When a connection ends in order, its flight is `retiring`: pongs can
-/// still confirm its messages. While the ring contains messages of a retiring flight, nothing new is taken, since that
-/// would break the order.
+/// The frames of one connection are a `Flight`. When a connection stops sending, its flight is `retiring` until its
+/// messages are settled: pongs can still confirm them. While the ring contains messages of a retiring flight, nothing
+/// new is taken, since that would break the order.
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
@@ -127,7 +127,8 @@ package struct Outbox: Sendable {
   var storesMessages = false
   /// Stored messages up to this number may be written.
   package internal(set) var permitted = UInt64.max
-  /// The last message whose intent was requested. `intend` raises it, and the end of a connection lowers it.
+  /// The last message for which storing an intent was requested. `intend` raises it, and the end of a connection lowers
+  /// it.
   var intended = UInt64.max
   /// The number of the last message that was queued and is to be stored.
   var lastStored: UInt64 = 0
@@ -313,9 +314,9 @@ package struct Outbox: Sendable {
   /// once `maximumBytes` are reached.
   ///
   /// - Parameters:
-  ///   - largest: a larger message is not taken yet, since the connection prepares it first (`next`), unless it has
-  ///     time to live 0. Messages with time to live 0 behind it end.
-  ///   - prepared: a larger message that is prepared, and is taken.
+  ///   - largest: a larger message is not taken before the connection has prepared it (`next`), unless it has time to
+  ///     live 0. Messages with time to live 0 behind it end.
+  ///   - prepared: the number of a larger message that is prepared, so that it is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
     into batch: inout [OutboxMessage]
@@ -374,7 +375,7 @@ package struct Outbox: Sendable {
     return nil
   }
 
-  /// The kernel has accepted every message up to `sequence` that this connection took.
+  /// Called when the kernel has accepted every message up to `sequence` that this connection took.
   package mutating func written(through sequence: UInt64) {
     let start = writtenEnd
     var first: UInt64?
@@ -417,7 +418,7 @@ package struct Outbox: Sendable {
   }
 
   /// How long a message with time to live 0 that was accepted just before a hand-over waits for the successor. A
-  /// successor usually sends after two round trips; anything later than this is no longer 'now'.
+  /// successor usually sends after two round trips; a later send would no longer count as 'at once'.
   static var immediateDelay: TimeSpan { .milliseconds(100) }
 
   /// Stops messages from being taken until a successor starts sending or `resume()` is called.

@@ -42,7 +42,7 @@ package struct OutboxSettings: Sendable, Equatable {
   /// and a lost connection makes such messages `unknown`.
   package var barrierInterval: TimeSpan = .milliseconds(200)
   /// Maximum barrier pings without a pong; the next ping waits. More than one, so that a long round trip does not delay
-  /// confirmations. Few, so that an upstream that never responds costs nothing.
+  /// confirmations. Few, so that an upstream that never responds costs little.
   package var maximumBarriers = 8
   /// Default time to live of a message. The caller passes it to `enqueue` with each message; the outbox itself does not
   /// read it.
@@ -80,13 +80,13 @@ package struct OutboxMessage: Sendable {
   package let client: UInt64
 }
 
-/// How far a message has come, for a session that repeats it on a new connection.
+/// The progress of a message, for a session that repeats the message on a new connection.
 package enum DeliveryProgress: Equatable, Sendable {
   /// It waits in the queue, and will be sent, perhaps again.
   case waiting
   /// A connection has taken it, or it is too old to be remembered.
   case taken
-  /// It ended and cannot have arrived. Its sender may know this.
+  /// It ended and cannot have arrived, which its sender may have seen.
   case notSent
 }
 
@@ -134,7 +134,7 @@ package enum EnqueueResult: Equatable, Sendable {
   package enum NotReadyReason: Equatable, Sendable {
     /// No connection takes messages.
     case notConnected
-    /// The upstream does not read what was written earlier, or a large message ahead of it is being compressed.
+    /// The upstream does not read earlier output, or a large message ahead of it is being compressed.
     case blocked
     /// Earlier messages, which must be written first, cannot be stored at present.
     case storeFailed

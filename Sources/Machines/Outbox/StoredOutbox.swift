@@ -38,7 +38,7 @@ package struct StoredSettlement: Hashable, Sendable {
   package let state: UInt8
   package let reason: UInt8
   package let time: Int64
-  /// Whether the payloads are not needed any more, since the messages will not be sent again.
+  /// Whether the payloads are no longer needed, since the messages will not be sent again.
   package let releasesPayloads: Bool
 
   package init(first: UInt64, last: UInt64, state: UInt8, reason: UInt8, time: Int64, releasesPayloads: Bool) {
@@ -53,8 +53,8 @@ package struct StoredSettlement: Hashable, Sendable {
 
 /// A change of an outbox that is to survive the process.
 package enum OutboxChange: Equatable, Sendable {
-  /// A message was queued. Its number is larger than all before, and not always the next: messages with time to live 0
-  /// are not stored.
+  /// A message was queued. Its number is larger than all earlier numbers. Numbers can be skipped, since messages with
+  /// time to live 0 are not stored.
   case accepted(StoredMessage)
   /// A connection may write the messages up to this number. The number decreases when a connection is lost before it
   /// has written everything that it had taken: the messages after the number are queued again.

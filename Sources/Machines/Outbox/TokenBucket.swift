@@ -37,7 +37,7 @@ package struct TokenBucket: Sendable {
     burst = pace.burst
   }
 
-  /// Tokens available at `now`. That may be slightly before the last `take`: loops read the clock at different times.
+  /// Tokens available at `now`, which may be slightly before the last `take`: loops read the clock at different times.
   package func available(now: MonotonicTime) -> Int {
     let debt = (refreshed(now) - now).nanoseconds
     if debt <= 0 { return burst + Int(-debt / spacing.nanoseconds) }

@@ -1,8 +1,8 @@
 import ByteStreams
 
 /// The destinations to which the sessions of clients may connect. The rules apply to every connection: to the host of
-/// its URL before the name is resolved, and to each address afterwards. Only checked addresses are connected to, so a
-/// name server cannot substitute another.
+/// its URL before the name is resolved, and to each address afterwards. The gateway connects only to checked addresses,
+/// so a name server cannot substitute another address.
 package struct ConnectionRules: Hashable, Sendable {
   /// If empty, any host is allowed, except through a proxy.
   package var hosts = HostPatterns()

@@ -28,7 +28,7 @@ package struct ProfileVariable: Hashable, Sendable {
 
   private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7A).contains(byte | 0x20) }
 
-  /// Returns what is wrong with a value; nil if it is accepted.
+  /// Returns the fault of a value; nil if the value is accepted.
   package func problem(with value: String) -> String? {
     guard value.utf8.allSatisfy({ (0x20...0x7E).contains($0) }) else {
       return "it has a character that is not printable ASCII"

@@ -16,7 +16,7 @@ package struct URLTemplate: Hashable, Sendable {
   /// The URL with every placeholder replaced by `x`.
   package let sample: WebSocketURL
 
-  /// Throws an error that says what is wrong and does not repeat parts that may be secret.
+  /// Throws an error that names the fault, and does not repeat parts that may be secret.
   package init(_ text: String) throws(VariableError) {
     self.text = text
     guard let scheme = Self.range(of: "://", in: text) else { throw VariableError(Self.expectation) }

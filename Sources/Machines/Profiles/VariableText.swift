@@ -34,7 +34,7 @@ package struct VariableText: Hashable, Sendable {
     Set(pieces.compactMap { if case .variable(let name) = $0 { name } else { nil } })
   }
 
-  /// The text with each placeholder replaced by what `value` returns for its variable.
+  /// The text with each placeholder replaced by the result of `value` for its variable.
   package func replaced(_ value: (String) -> String) -> String {
     pieces.map {
       switch $0 {

@@ -1,14 +1,14 @@
 import ByteStreams
 import UpstreamSession
 
-/// Decides which Sentinel to ask next for the primary, and when.
+/// Decides which Sentinel to query next for the primary, and when.
 ///
-/// A round asks each Sentinel once, beginning with the Sentinel whose reply last led to a primary. An address that has
-/// failed is not tried again in the same round, since the Sentinels usually agree on it. Between two rounds there is a
-/// wait, which grows.
+/// A round queries each Sentinel once, beginning with the Sentinel whose reply last led to a primary. An address that
+/// has failed is not tried again in the same round, since the Sentinels usually agree on it. The wait between two
+/// rounds grows.
 package struct PrimarySearch: Sendable {
   package enum Step: Hashable, Sendable {
-    /// Ask the Sentinel with this index.
+    /// Query the Sentinel with this index.
     case ask(Int)
     case wait(TimeSpan)
   }
@@ -25,7 +25,7 @@ package struct PrimarySearch: Sendable {
   }
 
   /// A connection that was ready for less than this does not reset the waits. Otherwise a server that drops connections
-  /// at once would be flooded with them.
+  /// at once would be flooded with attempts.
   package static var stableAfter: TimeSpan { .seconds(1) }
 
   private var order: [Int]
@@ -43,7 +43,7 @@ package struct PrimarySearch: Sendable {
     order = Array(0..<sentinels)
   }
 
-  /// Begins the next round with this Sentinel, which has reported a failover. The others may not know of it yet.
+  /// Begins the next round with this Sentinel, which has reported a failover. The others may not have noticed it yet.
   package mutating func prefer(_ sentinel: Int) {
     order.removeAll { $0 == sentinel }
     order.insert(sentinel, at: 0)

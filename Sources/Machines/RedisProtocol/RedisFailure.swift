@@ -1,9 +1,9 @@
 /// Why a connection to Redis could not be opened, or has ended. Descriptions are for operators and contain no
 /// credentials.
 package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
-  /// There is no transport, because of the name, the network or TLS.
+  /// No connection could be opened, because of the name, the network or TLS.
   case unreachable(String)
-  /// The text says what did not happen in time.
+  /// The text names the event that did not happen in time.
   case timeout(String)
   /// An error reply that ends the connection.
   case refused(RedisError)
@@ -21,9 +21,9 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
     case version(String)
     /// The server's mode: `standalone`, `sentinel` or `cluster`.
     case mode(String)
-    /// A field that `INFO` must have.
+    /// `INFO` lacks this required field, or its value is not valid.
     case noField(String)
-    /// Our digest of a script is not the server's.
+    /// The server reports a different digest of a script than the gateway has computed.
     case scriptDigest
     /// Sentinel has no primary of this name.
     case noPrimary(String)

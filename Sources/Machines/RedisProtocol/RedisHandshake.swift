@@ -3,9 +3,8 @@ import RESPCodec
 
 /// The first commands of a connection, and the verification of their replies.
 ///
-/// Each command is sent after the reply to the previous one. In a batch, a server might not reply at all to an AUTH
-/// that fails behind another command. A server that closes the connection while it has unread commands would reset it,
-/// and the reply would be lost.
+/// Each command is sent after the reply to the previous one. In a batch, the reply to a failing AUTH could be lost: a
+/// server that closes a connection with unread commands resets it.
 ///
 ///     while handshake.writeNext(into: &output) { … try handshake.receive(reply) }
 package struct RedisHandshake: Sendable {
@@ -16,7 +15,7 @@ package struct RedisHandshake: Sendable {
     case sentinel
   }
 
-  /// A command, and what its reply must be.
+  /// A command, and the verification of its reply.
   private struct Step: Sendable {
     let command: [RESPPart]
     let read: @Sendable (RESPReply, inout RedisHandshake) throws(RedisFailure) -> Void

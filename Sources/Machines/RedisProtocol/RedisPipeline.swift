@@ -23,7 +23,7 @@ package struct RedisPipeline {
   /// while Redis does not read. A single command may have more: a text of 16 MiB has up to 96 MiB as JSON.
   package static var byteLimit: Int { 64 << 20 }
 
-  /// The default timeout of the oldest command's reply. A slower Redis is useless, and a stopped one must be detected
+  /// The default timeout of the oldest command's reply. A slower Redis is useless, and a stopped Redis must be detected
   /// before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
@@ -48,7 +48,7 @@ package struct RedisPipeline {
   private var pending = RingDeque(filler: Pending())
   /// Bytes of the pending commands.
   package private(set) var bytes = 0
-  /// The time that all bytes that have arrived may take.
+  /// The transfer time of all received bytes at the usual rate.
   private var arrivals = TimeSpan.zero
   /// The position up to which Redis has acknowledged the output, and when the oldest command last made progress.
   private var acknowledged: UInt64 = 0

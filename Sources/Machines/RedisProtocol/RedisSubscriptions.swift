@@ -4,9 +4,9 @@ import RESPCodec
 /// The conversation on a connection that only subscribes to channels: changes and their confirmations, messages, and
 /// liveness.
 ///
-/// If nothing arrives for `pingInterval`, a PING is sent. If then nothing arrives for `pongTimeout`, the connection has
-/// failed. The second time starts with the PING. So a process that was stopped for a while does not mistake its own
-/// pause for a silent server.
+/// If nothing arrives for `pingInterval`, a PING is sent. If nothing arrives for `pongTimeout` after the PING, the
+/// connection has failed. A process that was stopped for a while sends a PING first, so its own pause does not count as
+/// a silent server.
 package struct RedisSubscriptions: Sendable {
   package enum Event: Hashable, Sendable {
     /// From now on, all messages of the channel arrive.
@@ -36,7 +36,7 @@ package struct RedisSubscriptions: Sendable {
 
   private var changes = RingDeque(filler: Change())
   private var lastReceived: MonotonicTime
-  /// When the oldest PING was sent that no data has followed.
+  /// The time of the oldest PING after which nothing has arrived.
   private var unansweredPing: MonotonicTime?
   private var pongsExpected = 0
 

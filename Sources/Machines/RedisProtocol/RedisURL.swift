@@ -15,7 +15,7 @@ package struct RedisURL: Hashable, Sendable {
   /// The largest accepted number of a database: Redis uses 32 bits.
   private static var lastDatabase: Int { Int(Int32.max) }
 
-  /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
+  /// Parses a URL. The error names the fault, and does not repeat parts that may be secret.
   ///
   /// - Parameter defaultPort: 6379 for a server, 26379 for a Sentinel.
   package init(_ text: String, defaultPort: UInt16 = 6379) throws(RedisURLError) {

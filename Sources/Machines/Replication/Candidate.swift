@@ -1,13 +1,13 @@
 import ByteStreams
 
-/// A session whose holder is not this gateway. Decides when to acquire it.
+/// This gateway as a candidate for one session, whose holder it is not. Decides when to acquire the session.
 ///
 /// The driver calls `next` after each report and at each heartbeat, right after a check of the heartbeat. It executes
 /// one command at a time, and reports the outcome. If a reply is lost, the record is read to find the outcome.
 package struct Candidate: Sendable {
   package enum Command: Hashable, Sendable {
     case none
-    /// Read the whole record at one moment, then report `observed`.
+    /// Read the whole record atomically, then report `observed`.
     case read
     /// Run the script and load the journal, then report `acquired` or `failed`.
     case acquire(Acquisition)
@@ -15,7 +15,7 @@ package struct Candidate: Sendable {
     case wait
   }
 
-  /// Whether this gateway may be the holder. If not, it only reads which gateway is.
+  /// Whether this gateway may be the holder. If not, it only reads which gateway is the holder.
   package var mayAcquire = true
   private let session: String
   /// The record as it was read last; nil if it is not known, or has changed since.
@@ -26,7 +26,7 @@ package struct Candidate: Sendable {
   private var isReading = false
   /// Whether the record has changed since the read was sent.
   private var isStale = false
-  /// Since when the session is free to acquire, and `HistoryWatch.readings` at that time.
+  /// When the session became free to acquire, and `HistoryWatch.readings` at that time.
   private var free: (since: MonotonicTime, readings: UInt64)?
   private var notBefore = MonotonicTime.zero
   /// The greatest counter of the session's terms that this process has seen. Redis may have lost that term.
@@ -86,8 +86,9 @@ package struct Candidate: Sendable {
   // MARK: Decision
 
   /// - Parameters:
-  ///   - isDraining: whether this gateway is about to end, and only reads which gateway is the holder. Because of a
-  ///     lost reply, it may be the holder without knowing it; it then acquires the session in order to release it.
+  ///   - isDraining: whether this gateway is about to end, and only reads which gateway is the holder. If a reply was
+  ///     lost, the record may name this gateway as the holder. This gateway then acquires the session again in order to
+  ///     release it.
   ///   - isBusy: whether this gateway already acquires as many sessions as it can at a time.
   package mutating func next(
     isDraining: Bool, isBusy: Bool = false, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
@@ -118,7 +119,8 @@ package struct Candidate: Sendable {
 
   private func isFree(_ record: SharedRecord, _ watch: HistoryWatch, now: MonotonicTime) -> Bool {
     guard record.format <= SharedRecord.newestFormat else { return false }
-    // A new session whose client has asked this gateway is not a lost session, since it was created after the loss.
+    // A new session that names this gateway as its successor was created by a client of this gateway, after the loss.
+    // So it is not a lost session.
     if record.isNew { return record.successor == watch.own || !watch.mayHaveLostSessions(now: now) }
     // The record is not stamped. A gateway that has newer entries than Redis must be able to acquire the session first.
     if record.history != watch.history, !watch.haveOthersSettled(now: now) { return false }

@@ -3,10 +3,10 @@ import ByteStreams
 /// A gateway's copy of the list of created sessions, the hash `sessions`.
 ///
 /// The driver first subscribes to the changes, and then reads the hash in pages. Each change has the version of the
-/// list after it. So the copy notices when a change is missing, and is read again.
+/// list after it. So a missing change is detected, and the hash is read again.
 ///
 /// A failover may restore a session whose removal was confirmed, because the new primary did not have the removal yet.
-/// The copy knows that the session was removed, and its removal is repeated (`returned`).
+/// The copy remembers the removal, and the gateway then repeats it (`returned`).
 package struct DefinitionList: Sendable {
   package enum Change: Hashable, Sendable {
     case defined(name: String, SessionDefinition)
@@ -88,7 +88,7 @@ package struct DefinitionList: Sendable {
     var seen: Set<String> = []
     /// The changes that were notified meanwhile.
     var notices: [Notice] = []
-    /// Whether there were too many changes. The page that is on its way is then ignored, and the hash is read again.
+    /// Whether there were too many changes. The requested page is then ignored, and the hash is read again.
     var isOverrun = false
   }
 
@@ -99,11 +99,11 @@ package struct DefinitionList: Sendable {
     case complete(Version)
   }
 
-  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, as many
-  /// changes as sessions are kept. With more changes, the hash is read again.
+  /// Maximum number of changes that are kept while the hash is read, or the number of sessions read so far if that is
+  /// larger. With more changes, the hash is read again.
   private static var noticeLimit: Int { 4_096 }
 
-  /// How long the copy keeps a session that Redis has lost. The holder has the time of the lease to define it again.
+  /// How long the copy keeps a session that Redis has lost. Its holder can define it again within this time.
   private let patience: TimeSpan
   private var entries: [String: Entry] = [:]
   /// Whether an entry may have an end. Avoids a search, since there are many entries and few of them ever have an end.
@@ -134,7 +134,7 @@ package struct DefinitionList: Sendable {
 
   package var count: Int { entries.count }
 
-  /// Whether this session was removed. If Redis has it, then only because Redis has lost the removal.
+  /// Whether this session was removed. If Redis has the session, Redis has lost the removal.
   package func hasRemoved(_ definition: SessionDefinition) -> Bool { removed.code(of: definition.incarnation) != nil }
 
   /// The sessions that Redis has lost. Their holders define them again. A session that no gateway defines again is
@@ -149,7 +149,7 @@ package struct DefinitionList: Sendable {
     entries[name].flatMap { $0.end == nil ? nil : $0.definition }
   }
 
-  /// Returns where the next page begins, once; nil if no page must be read. The version must be read before the first
+  /// Returns the cursor of the next page, once; nil if no page must be read. The version must be read before the first
   /// page.
   package mutating func takePage() -> (cursor: [UInt8], isFirst: Bool)? {
     guard let cursor = next else { return nil }
@@ -161,14 +161,14 @@ package struct DefinitionList: Sendable {
 
   // MARK: Reports
 
-  /// Called when changes are notified from now on. The hash is then read.
+  /// Called when the gateway has subscribed to changes. The hash is then read.
   package mutating func subscribed() {
     state = .reading(Reading())
     next = Self.start
     returned = [:]
   }
 
-  /// Called when changes are not notified any more. The copy stays.
+  /// Called when the subscription to changes has ended. The copy stays.
   package mutating func disconnected() {
     (state, next, difference) = (.unknown, nil, nil)
     (adopted, returned) = ([:], [:])
@@ -242,7 +242,7 @@ package struct DefinitionList: Sendable {
   }
 
   private mutating func apply(_ notice: Notice) -> [Change] {
-    // Recorded even if the copy has a later version, because a removal is more than the absence of the session.
+    // Recorded even if the copy has a later version, because the removal may have to be repeated after a failover.
     if case .removed(let code, let incarnation) = notice.change {
       noteRemoval(of: notice.name, incarnation, code: code)
     }
@@ -271,8 +271,8 @@ package struct DefinitionList: Sendable {
     }
   }
 
-  /// Called when this gateway has defined the session, which has led to this version of the list. The same change is
-  /// also notified, before or after.
+  /// Called when this gateway has defined the session or has found its definition, at this version of the list. A
+  /// notification of the change arrives, too, before or after this call.
   package mutating func adopt(_ name: String, _ definition: SessionDefinition, at version: [UInt8]?) -> [Change] {
     if isKnown(version) { return [] }
     note(version, of: name)
@@ -319,7 +319,7 @@ package struct DefinitionList: Sendable {
   /// Removes lost sessions that no gateway has defined again in time.
   ///
   /// - Parameter isLocal: whether this gateway is the holder of a session, which it then defines again until Redis
-  ///   accepts that.
+  ///   accepts the definition.
   package mutating func expire(
     now: MonotonicTime, unless isLocal: (_ name: String, SessionDefinition) -> Bool
   ) -> [Change] {

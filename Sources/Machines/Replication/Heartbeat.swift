@@ -3,11 +3,11 @@ import ByteStreams
 /// The duration of a gateway's tenure without a heartbeat, and the times that follow from it. A gateway's entry has its
 /// `lease`, so gateways with different settings may run side by side.
 package struct TenureTimes: Hashable, Sendable {
-  /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own lease
-  /// if that is longer.
+  /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own
+  /// `lease` if that is longer.
   package var lease: TimeSpan
-  /// A gateway stops this much earlier. With a fifth of the lease, each clock may be wrong by 11 % (margin / (2 × lease
-  /// − margin)).
+  /// A gateway stops writing this much earlier. With a fifth of `lease`, each clock may be wrong by 11 % (margin / (2 ×
+  /// lease − margin)).
   package var margin: TimeSpan
   /// The time between two heartbeats.
   package var interval: TimeSpan
@@ -15,11 +15,11 @@ package struct TenureTimes: Hashable, Sendable {
   /// Redis may have lost a session, and its holder notices that with its next heartbeat.
   package var readingsBeforeCreation: UInt64 = 3
 
-  /// The longest lease that is accepted in another gateway's entry, so that a wrong entry does not block sessions for
+  /// The longest `lease` that is accepted in another gateway's entry, so that a wrong entry does not block sessions for
   /// ever.
   package static let longestTenure = TimeSpan.seconds(600)
 
-  /// - Parameter margin: nil for a fifth of the lease, but at least a second, since the socket must be closed within
+  /// - Parameter margin: nil for a fifth of `lease`, but at least a second, since the socket must be closed within
   ///   it.
   package init(
     lease: TimeSpan = .seconds(5), margin: TimeSpan? = nil, interval: TimeSpan = .milliseconds(250)
@@ -36,7 +36,8 @@ package struct Heartbeat: Sendable {
   package let times: TenureTimes
   /// The time until which this gateway may write.
   package private(set) var deadline = MonotonicTime.zero
-  /// The number of deadlines that have passed. A session that was held before such a deadline must be acquired again.
+  /// The number of deadlines that have passed. A session that was acquired before such a deadline must be acquired
+  /// again.
   package private(set) var lapses: UInt64 = 0
   /// The number of the last heartbeat that was sent.
   package private(set) var beat: UInt64 = 0
@@ -67,7 +68,7 @@ package struct Heartbeat: Sendable {
   /// - Parameter isConfirmed: whether the script and WAIT have succeeded. The new deadline counts from the time of
   ///   sending.
   package mutating func finished(isConfirmed: Bool, now: MonotonicTime) {
-    // Checked first, since this process may have been stopped for longer than its lease.
+    // Checked first, since this process may have been stopped until its tenure expired.
     check(now: now)
     guard let sent else { return }
     self.sent = nil

@@ -9,7 +9,7 @@ package struct HistoryWatch: Sendable {
     /// nil if Redis has no entry of this gateway.
     var text: [UInt8]?
     var entry: GatewayEntry?
-    /// The lease in the last readable entry; nil if no entry was readable.
+    /// The `lease` in the last readable entry; nil if no entry was readable.
     var lease: TimeSpan?
     /// When a reply first had this text, in the present history.
     var since: MonotonicTime
@@ -30,9 +30,9 @@ package struct HistoryWatch: Sendable {
   /// When this process last found a new history, or the loss of its own entry; nil if never.
   private var lossTime: MonotonicTime?
   private var gateways: [GatewayID: Seen] = [:]
-  /// The longest lease of all gateways that were seen. Assumed for gateways whose lease is not known.
+  /// The longest `lease` of all gateways that were seen. Assumed for gateways whose `lease` is not known.
   private var longestLease: TimeSpan
-  /// The latest history in which all sessions of this gateway were settled. Stated in the gateway's entry.
+  /// The latest history in which all sessions of this gateway were settled. Published in the gateway's entry.
   package private(set) var settledHistory = ""
   /// Whether there are more than `maximumGateways` entries.
   private var isOverfull = false
@@ -110,8 +110,8 @@ package struct HistoryWatch: Sendable {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
 
-  /// The addresses of the other gateways whose heartbeats have arrived just now. A killed gateway is not among them,
-  /// although it remains the holder of its sessions for the lease.
+  /// The addresses of the other gateways with fresh heartbeats. A killed gateway is not among them, although it stays
+  /// the holder of its sessions until its tenure expires.
   package func freshAddresses(now: MonotonicTime) -> [GatewayID: String] {
     fresh(now: now).compactMapValues { $0.address.isEmpty ? nil : $0.address }
   }
@@ -127,10 +127,10 @@ package struct HistoryWatch: Sendable {
       .compactMapValues(\.entry).filter { !$0.value.isDraining }
   }
 
-  /// Four heartbeats.
+  /// Four heartbeats at the default interval.
   private static let freshTime = TimeSpan.seconds(1)
 
-  /// The digests of the settings of other gateways that state them and are not gone.
+  /// The published digests of the settings of other gateways that are not gone.
   package func otherConfigurations(now: MonotonicTime) -> [GatewayID: (configuration: String, address: String)] {
     var result: [GatewayID: (configuration: String, address: String)] = [:]
     for (gateway, seen) in gateways where gateway != own && !isGone(gateway, now: now) {
@@ -140,7 +140,7 @@ package struct HistoryWatch: Sendable {
     return result
   }
 
-  /// Whether the entry of a gateway has not changed in the present history for its lease and for the lease of this
+  /// Whether the entry of a gateway has not changed in the present history for its `lease` and for the `lease` of this
   /// gateway. Such a gateway has no valid deadline.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
     let seen = gateways[gateway]
@@ -152,8 +152,8 @@ package struct HistoryWatch: Sendable {
     hasEntries && !isOverfull && gateways.allSatisfy { hasReported($0.key, $0.value) || isGone($0.key, now: now) }
   }
 
-  /// Whether each other gateway has settled its sessions in the present history. False if one is gone before, because
-  /// it may have had entries that Redis lacks.
+  /// Whether each other gateway has settled its sessions in the present history. False if a gateway was gone before it
+  /// had settled its sessions, because it may have had entries that Redis lacks.
   package var haveOthersReported: Bool { hasEntries && !isOverfull && gateways.allSatisfy(hasReported) }
 
   private func hasReported(_ gateway: GatewayID, _ seen: Seen) -> Bool {
@@ -195,8 +195,8 @@ package struct HistoryWatch: Sendable {
     }.prefix(Self.maximumForgotten).map(\.self)
   }
 
-  /// How long an entry is kept after its lease, so that an operator sees that the gateway has ended. During the lease,
-  /// other gateways need it.
+  /// How long an entry is kept after its `lease` has passed, so that an operator sees that the gateway has ended. Until
+  /// then, other gateways need it.
   private static let keptGone = TimeSpan.seconds(25)
   /// Maximum number per heartbeat, so that no script takes long.
   private static let maximumForgotten = 16

@@ -7,7 +7,7 @@ import ByteStreams
 package struct HolderTerm: Hashable, Comparable, Sendable {
   package let value: UInt64
 
-  /// The counter is from 1 and has 30 bits, since numbers in a journal have at most 62.
+  /// The counter starts at 1 and has 30 bits, since numbers in a journal have at most 62.
   package init(counter: UInt32, random: UInt32) {
     value = UInt64(min(max(counter, 1), 1 << 30 - 1)) << 32 | UInt64(random)
   }
@@ -79,7 +79,7 @@ package struct HolderTerms: Hashable, Sendable {
     }
   }
 
-  /// The number of terms that are kept, the latest. A journal keeps as many.
+  /// Maximum number of terms. The latest are kept, as many as in a journal.
   package static let maximum = 64
 
   package private(set) var begins: [Begin] = []

@@ -29,7 +29,8 @@ package struct SessionDefinition: Hashable, Sendable {
   }
 
   /// Maximum bytes of the text. It is larger than the texts of variables can be, since these become parts of a URL and
-  /// of header fields. It also bounds a page of the list, with the largest number of sessions that can be configured.
+  /// of header fields. It also limits the size of a page of the list, with the largest number of sessions that can be
+  /// configured.
   package static let maximumTextLength = 16_384
   static let incarnationLength = 16
 

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The record of a session in Redis: the hash `m`, and the end of the stream `p`, read at one moment.
+/// The record of a session in Redis: the hash `m`, and the end of the stream `p`, read atomically.
 package struct SharedRecord: Hashable, Sendable {
   /// The token of the holder; nil if there is none.
   package var token: HolderToken?
@@ -135,8 +135,8 @@ package struct PushEntryID: Hashable, Comparable, Sendable {
   }
 }
 
-/// An acquisition, which gives a session a new token. The script compares the record with `expected`, and the entry of
-/// the gateway that seems to have ended with `entry`.
+/// An acquisition, which gives a session a new token. The script compares the record with `expected`. It also compares
+/// `entry` with the entry of the gateway that seems to have ended.
 package struct Acquisition: Hashable, Sendable {
   /// The record that the script expects: its token, history, sequence and last entry.
   package let expected: SharedRecord

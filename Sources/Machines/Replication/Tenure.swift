@@ -1,13 +1,13 @@
 import ByteStreams
 
-/// A session whose holder is this gateway. Decides the next command, so that all entries become stored.
+/// This gateway's tenure of one session. Decides the next command, so that all entries become stored.
 ///
 /// The driver calls `next` after each report and at each heartbeat, executes one command at a time, and reports the
-/// outcome. The decision depends only on the record in Redis and the state of this gateway. So the past need not be
-/// known: a lost reply, a failover or a stop of the process.
+/// outcome. The decision depends only on the record in Redis and the state of this gateway. So it needs no record of
+/// past events, such as a lost reply, a failover or a stop of the process.
 ///
-/// A *write* is a batch of entries or a whole state. Its number is greater than all numbers before. A write that is
-/// sent again has the same number and the same content, since the first one may still arrive.
+/// A *write* is a batch of entries or a whole state. Its number is greater than all earlier numbers. A write that is
+/// sent again has the same number and the same content, since the first attempt may still arrive.
 package struct Tenure: Sendable {
   package enum Command: Hashable, Sendable {
     case none
@@ -18,7 +18,7 @@ package struct Tenure: Sendable {
     /// Append the pushes that Redis lacks, and replace the stored state by the whole present state, as write `number`;
     /// report `stored` or `failed`. The state includes all entries that are submitted by then.
     case replace(number: UInt64, over: SharedRecord)
-    /// Run the script; report `acquired` or `failed`. If the token is a new one, submit the beginning of a term.
+    /// Run the script; report `acquired` or `failed`. If the token is new, submit the beginning of a term.
     case acquire(Acquisition)
     /// Stamp the session with the present history; report `stamped` or `failed`.
     case stamp(from: String, to: String, counter: UInt32)
@@ -39,8 +39,8 @@ package struct Tenure: Sendable {
   private var newest: UInt64
   /// The number of a write whose outcome is not known.
   private var uncertain: UInt64?
-  /// Whether the next write must be the whole state. Redis may have a different write with this number, because it has
-  /// lost this gateway's own acquisition, or the stored changes are much larger than the state.
+  /// Whether the next write must be the whole state. This is so if Redis has lost this gateway's own acquisition and
+  /// may have a different write with this number, or if the stored changes are much larger than the state.
   private var mustReplace = false
   /// The record in Redis; nil if it is not known.
   private var record: SharedRecord?
@@ -166,7 +166,7 @@ package struct Tenure: Sendable {
     hasBegun && !release.isWanted && !hasLapsed(heartbeat) && heartbeat.isValid(now: now)
   }
 
-  /// Whether this session is settled in the present history. A gateway states a history in its entry when all of its
+  /// Whether this session is settled in the present history. A gateway publishes a history in its entry when all of its
   /// sessions are settled.
   package func isSettled(_ watch: HistoryWatch, _ heartbeat: Heartbeat) -> Bool {
     guard let record, record.token == token else { return false }

@@ -13,7 +13,7 @@ package struct NetworkChange: Equatable, Sendable {
 /// Merges a burst of events into one change. When a link comes up, its addresses and routes follow within some tenths
 /// of a second. A connection attempt at the first of these events would fail.
 package struct NetworkChangeDebouncer: Sendable {
-  /// Maximum addresses remembered per burst. More disappear only when a whole host is renumbered; heartbeats then
+  /// Maximum addresses remembered per burst. More disappear only when a whole host is renumbered; liveness checks then
   /// detect the dead connections.
   static let vanishedLimit = 1024
   /// Maximum links whose state is remembered. A host of many containers has thousands. For a link beyond this limit,

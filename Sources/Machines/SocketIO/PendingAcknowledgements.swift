@@ -10,7 +10,7 @@ struct AcknowledgementID: Hashable {
 struct PendingAcknowledgements: Sendable {
   private let limit: Int
   private var ids: Set<AcknowledgementID> = []
-  /// In the order of their events. Includes some that are not pending any more.
+  /// In the order of their events. Includes ids that are no longer pending.
   private var order = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
 
   init(limit: Int) { self.limit = limit }

@@ -5,8 +5,9 @@ import JSONCodec
 /// The meaning of Socket.IO's packets on one connection: a pure state machine, from the WebSocket upgrade to the end of
 /// the connection.
 ///
-/// It owns the state of the namespaces, the packet whose attachments are being gathered, the ids of acknowledgements
-/// that are expected from the server or owed to it, and the data for recovering the connection's state.
+/// It owns the state of the namespaces, and the packet whose attachments are being gathered. It also owns the ids of
+/// acknowledgements that are expected from the server or owed to it, and the data for recovering the connection's
+/// state.
 package struct SocketIOConversation: Sendable {
   enum State: Equatable {
     case idle, connecting, connected, ended
@@ -76,7 +77,7 @@ package struct SocketIOConversation: Sendable {
   // MARK: From the server
 
   /// Reads one WebSocket message. Text must be UTF-8. The ranges in the event refer to `message`, unless the event has
-  /// a text of its own.
+  /// its own text.
   package mutating func receive(
     _ message: Span<UInt8>, _ kind: MessageKind
   ) throws(SocketIOViolation) -> SocketIOEvent {
@@ -254,8 +255,8 @@ package struct SocketIOConversation: Sendable {
     return JSONString.content(of: text.extracting(last))
   }
 
-  /// An early event is passed on, so its offset counts. The official server sends missed events before its response to
-  /// CONNECT. Without their offsets, the next recovery would repeat these events.
+  /// Called when an early event is passed on, so that its offset counts. The official server sends missed events before
+  /// its response to CONNECT. Without their offsets, the next recovery would repeat these events.
   package mutating func keepOffset(of early: SocketIOContent) {
     guard let offset = early.offset else { return }
     namespaces[early.namespace].recovery?.offset = offset

@@ -12,8 +12,8 @@ package enum SocketIOEvent: Equatable, Sendable {
   case refused(namespace: Int, SocketIORefusal)
   /// An event of a namespace to which we are connected.
   case push(SocketIOContent)
-  /// An event of a namespace whose server has not responded to our CONNECT. It must be kept until then, and dropped if
-  /// the namespace is refused.
+  /// An event of a namespace before the server has responded to our CONNECT. It must be kept until the response, and
+  /// dropped if the namespace is refused.
   case early(SocketIOContent)
   /// The reply to an event that we sent with an id.
   case acknowledged(SocketIOContent)

@@ -3,7 +3,7 @@ import ByteStreams
 /// Limits on what a Socket.IO server may send.
 package struct SocketIOLimits: Equatable, Sendable {
   /// Maximum binary attachments of a packet. The official parser has this limit since 4.2.6 (CVE-2026-33151). It stops
-  /// a packet that announces millions of attachments and keeps us gathering.
+  /// a packet that announces millions of attachments, for which the gateway would wait.
   package var attachments = 10
   /// Maximum size of a packet's text and attachments together, in bytes. `upstream.message_bytes` only limits each
   /// message on its own.

@@ -1,5 +1,5 @@
-/// The share of each client in one place, such as a queue: a number of items, and their bytes. The owner of the place
-/// has the sums, and decides by `Reserve`.
+/// The items of each client in one place, such as a queue: their number, and their bytes. The owner of the place has
+/// the sums, and decides by `Reserve`.
 ///
 /// A change costs a dictionary look-up, and allocates nothing while the number of clients stays the same or falls.
 package struct ClientTotals: Sendable {

@@ -1,4 +1,4 @@
-/// The rule of a total whose parts are not taken back from clients. One client may use all of the limit. Beyond it, an
+/// The rule of a total whose parts are not taken back from clients. One client may use all of the limit. Above it, an
 /// eighth more is reserved for clients that use little: each may have a sixty-fourth of the limit, and at least one.
 package struct Reserve: Sendable {
   /// The maximum of one client.

@@ -23,7 +23,7 @@ package struct TotalUser: Hashable, Sendable {
   /// The hash of a principal: 0 if it is empty.
   package static func principal(_ name: String) -> UInt64 { name.isEmpty ? 0 : hash(name) }
 
-  /// The principal, or the address without credentials. A total with a reserve counts by it.
+  /// The principal, or the address without credentials. A total with a reserve counts by this value.
   package var client: UInt64 { principal == 0 ? address : principal }
 
   private static func hash(_ value: some Hashable) -> UInt64 {

@@ -1,9 +1,9 @@
 /// A total whose parts can be taken back, such as the memory for bodies that clients are sending.
 ///
-/// One client may use all of it while no other client needs any. If the total exceeds its limit, a part yields: first
-/// the principal that uses most is chosen, then its address that uses most, then the oldest part of that address.
-/// Clients without credentials count as one principal, so their addresses decide. So a client that uses less than
-/// others gets its parts, however many parts others have.
+/// One client may use all of it while no other client needs any. If the total exceeds its limit, a part yields. It is
+/// the oldest part of the address that uses most, among the addresses of the principal that uses most. Clients without
+/// credentials count as one principal, and their addresses decide. So a client that uses less than others keeps its
+/// parts, however many parts others have.
 package struct YieldingTotal<Part: Sendable>: Sendable {
   /// Identifies a part until it is removed or yields. Afterwards it never becomes valid again.
   package struct Handle: Equatable, Sendable {
@@ -111,7 +111,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   }
 
   private func isAmongHeaviest(_ user: TotalUser, _ principal: (key: UInt64, weight: Int)) -> Bool {
-    // The client that needs more than another yields, even if both then have the same amount.
+    // The client that has just added or enlarged a part yields, even if it now only equals another client.
     guard user.principal == principal.key else { return principals[user.principal] >= principal.weight }
     return amount(of: user) >= addresses[user.principal]?.heaviest?.weight ?? 0
   }

@@ -2,7 +2,7 @@ import ByteStreams
 import Calls
 import JSONCodec
 
-/// The locations of the id that relates requests and replies of an upstream, and which messages are replies.
+/// Relates the requests and replies of an upstream: the locations of their ids, and the shape of a reply.
 package struct Correlation: Hashable, Sendable {
   /// The condition under which a message with the id of a request is its reply.
   package enum ReplyShape: Hashable, Sendable {
@@ -78,7 +78,7 @@ package struct Correlation: Hashable, Sendable {
     case batch
     /// The id is neither a string nor a number.
     case neitherStringNorNumber
-    /// A name of the pointer is repeated in its object, and the upstream may read another id than the gateway.
+    /// A name of the pointer is repeated in its object, so the upstream may read another id than the gateway.
     case repeated
   }
 

@@ -36,7 +36,7 @@ package struct CredentialUse: Hashable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// Conflicts between settings that are each valid on their own, with what is accepted. The keys are paths below
+  /// Conflicts between settings that are each valid on their own, and the accepted settings. The keys are paths below
   /// `upstream`.
   package var problems: [(key: String, reason: String)] {
     credentialProblems + subscriptionProblems + heartbeatProblems + protocolProblems

@@ -4,7 +4,8 @@ import ByteStreams
 package enum GraphQLOperation: String, CaseIterable, Sendable {
   case query, mutation, subscription
 
-  /// Whether the operations of a document have this type, and there is at least one. The document may have fragments.
+  /// Whether a document has at least one operation, and all of its operations have this type. It may also have
+  /// fragments.
   ///
   /// It finds the beginnings of the definitions, and validates nothing: the upstream does not execute a text that is
   /// not a valid document.

@@ -10,7 +10,8 @@ package struct ProtocolCapabilities: OptionSet, Sendable {
   package static let severalMeanings = ProtocolCapabilities(rawValue: 1 << 1)
   /// Any message of the upstream counts as its heartbeat.
   package static let anyMessageIsHeartbeat = ProtocolCapabilities(rawValue: 1 << 2)
-  /// The upstream announces heartbeats when a connection opens. They show whether it is alive; pings do not.
+  /// The upstream announces heartbeats when a connection opens. These heartbeats show whether the upstream is alive;
+  /// pings do not.
   package static let announcedHeartbeats = ProtocolCapabilities(rawValue: 1 << 3)
   /// A ping is a message of the protocol (`ping`). Otherwise it is a WebSocket ping (RFC 6455 §5.5.2).
   package static let messagePings = ProtocolCapabilities(rawValue: 1 << 4)

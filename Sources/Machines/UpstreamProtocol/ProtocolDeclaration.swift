@@ -1,8 +1,8 @@
 import ByteStreams
 import Events
 
-/// The settings of an application protocol. They declare its capabilities and what the opening of its connections
-/// requires, and make the `UpstreamProtocol` of each connection.
+/// The settings of an application protocol. They declare its capabilities and the requirements of its opening request,
+/// and make the `UpstreamProtocol` of each connection.
 ///
 /// Plain WebSocket messages have no declaration (nil), which costs one branch per message. All requirements except the
 /// first three have a default.
@@ -19,7 +19,7 @@ package protocol ProtocolDeclaration: Sendable {
   var steps: [ProtocolStep] { get }
   /// The templates that are rendered for each connection.
   var templates: [Template] { get }
-  /// Conflicts between its settings and others, if the upstream speaks this protocol. The keys are paths below
+  /// Conflicts between its settings and other settings, if the upstream speaks this protocol. The keys are paths below
   /// `upstream`.
   func problems(with conventions: UpstreamConventions) -> [(key: String, reason: String)]
   /// How clients write its events; nil without `ProtocolCapabilities.events`.
@@ -32,16 +32,14 @@ package protocol ProtocolDeclaration: Sendable {
   func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String
   /// The secrets that the templates send, in the form in which the upstream may repeat them.
   func secrets(_ values: TemplateValues) -> [[UInt8]]
-  /// The meaning of an HTTP response with another status than 101, as an addition to an error message; empty if it is
-  /// not known.
+  /// A hint about an HTTP response with a status other than 101, to append to an error message; empty if there is none.
   func hint(status: Int, body: String) -> String
-  /// The possible reason if the connection ends without a response, as an addition to an error message.
+  /// A hint to append to an error message if the connection ends without a response.
   var hintForEnd: String { get }
   /// Whether the first bytes after an upgrade are an HTTP response that refuses it; nil if there are too few bytes yet.
   func isRefusal(afterUpgrade bytes: Span<UInt8>) -> Bool?
 
-  /// Whether the upstream could not distinguish connections with these settings from connections with the other
-  /// settings.
+  /// Whether connections with these settings are the same for the upstream as connections with the other settings.
   func isEqual(to other: any ProtocolDeclaration) -> Bool
 }
 

@@ -84,7 +84,7 @@ package struct ProtocolNews: Equatable, Sendable {
   package var maximumPayload: Int?
   /// The states of all namespaces, if any has changed.
   package var namespaces: [NamespaceStatus]?
-  /// A namespace is connected, and the server has not restored its state: pushes may be missing.
+  /// Whether a namespace is connected without its state restored, so that pushes may be missing.
   package var isStateLost = false
   /// The acknowledgement of an event that is not passed on.
   package var acknowledgement: ByteString?

@@ -25,7 +25,7 @@ package enum MemoryChange: Equatable, Sendable {
   case subscribed(StoredSubscription)
   /// The subscription with this key has ended.
   case unsubscribed(key: [UInt8])
-  /// The value of `${cursor}`; nil if it has none any more.
+  /// The value of `${cursor}`; nil if it no longer has a value.
   case cursor([UInt8]?)
   /// The data that the upstream needs to restore the state of this namespace. Submitted together with the push before
   /// it.

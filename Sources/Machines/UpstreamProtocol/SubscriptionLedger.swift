@@ -80,12 +80,12 @@ package struct SubscriptionLedger: Sendable {
 
   package func entry(_ key: [UInt8]) -> Entry? { entries[key] }
 
-  /// Adds a subscription of an earlier process. Returns false if it is not added, since it is beyond the limits or
-  /// would not be recognised now.
+  /// Adds a subscription of an earlier process. Returns false if it is not added, since it exceeds the limits or would
+  /// not be recognised now.
   package mutating func restore(_ key: [UInt8], _ payload: ByteString, kind: MessageKind) -> Bool {
     lastSequence += 1
     let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
-    // Its client is not known any more, and may have used the reserve.
+    // Its client is no longer known, and may have used the reserve.
     guard isRecognised(entry), entries[key] == nil, entries.count < rules.entryReserve.maximum,
       bytes + entry.size <= rules.byteReserve.maximum
     else { return false }

@@ -51,7 +51,7 @@ extension Template {
 /// A value is not valid in the place where a template has its variable.
 package struct TemplateVariableError: Error, Hashable, Sendable {
   package let variable: String
-  /// What is accepted there.
+  /// The accepted values in this place.
   package let expectation: String
 }
 

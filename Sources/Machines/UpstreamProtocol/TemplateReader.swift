@@ -11,7 +11,7 @@ extension Template {
   }
 }
 
-/// The fault of a template, and what is accepted instead.
+/// Describes the fault of a template, and the accepted form.
 package struct TemplateSyntaxError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
 }

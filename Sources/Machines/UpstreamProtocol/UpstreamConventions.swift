@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// The conventions of an upstream above WebSocket itself. Everything is off unless set.
+/// The conventions of an upstream above WebSocket itself. All are off by default.
 package struct UpstreamConventions: Equatable, Sendable {
   package var onOpen: [OpeningMessage] = []
   package var client = ClientHeartbeat()

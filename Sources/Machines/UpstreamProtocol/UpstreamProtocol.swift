@@ -11,7 +11,8 @@ import Continuity
 package protocol UpstreamProtocol: Sendable {
   var capabilities: ProtocolCapabilities { get }
 
-  /// An attempt begins. Passes the number of the connection, and the files and the credential that were read for it.
+  /// Called when an attempt begins, with the number of the connection, and the files and the credential that were read
+  /// for it.
   mutating func begin(connection: UInt64, _ secrets: TemplateValues)
 
   /// Renders the setup messages from step `first` on, up to the first step that expects a response.
@@ -26,8 +27,8 @@ package protocol UpstreamProtocol: Sendable {
   /// Classifies a message that arrived from the upstream, and updates `memory`.
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent
 
-  /// The next meaning of the last message or setup step, called after the driver has acted on the one before; nil if
-  /// there is none (`ProtocolCapabilities.severalMeanings`).
+  /// Returns the next meaning of the last message or setup step; nil if there is none. Called after the driver has
+  /// acted on the previous meaning (`ProtocolCapabilities.severalMeanings`).
   mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent?
 
   /// The heartbeat message with this number, counted from 1; nil if none is configured.
@@ -111,9 +112,9 @@ package enum ProtocolEvent: Equatable, Sendable {
   indirect case news(ProtocolNews)
   /// The server refuses the setup.
   indirect case denied(ProtocolRefusal)
-  /// The server ends the connection in order, or ends a namespace that is required.
+  /// The server closes the connection normally, or ends a required namespace.
   indirect case ended(String)
-  /// These calls cannot get a reply any more.
+  /// These calls can no longer get a reply.
   case callsEnded([UInt64])
   /// A violation of the protocol: the connection is closed with 1002.
   indirect case violation(String)

@@ -4,7 +4,7 @@ import ByteStreams
 package struct HeartbeatSettings: Sendable, Equatable {
   /// Time between two heartbeats that we send; nil to send none.
   package var interval: TimeSpan?
-  /// How long the upstream may take to respond to each; nil if no response is expected.
+  /// How long the upstream may take to respond to each heartbeat; nil if no response is expected.
   package var timeout: TimeSpan?
   /// Maximum time between two heartbeats of the upstream; nil for no limit.
   package var within: TimeSpan?
@@ -12,7 +12,7 @@ package struct HeartbeatSettings: Sendable, Equatable {
   package init() {}
 }
 
-/// The heartbeats of one connection: when ours are due, and whether the responses to them, or the upstream's own, are
+/// The heartbeats of one connection: when to send the next, and whether a response or a heartbeat of the upstream is
 /// overdue.
 ///
 /// It is part of the connection's state, so no heartbeat outlives its socket.
@@ -65,7 +65,7 @@ struct ApplicationHeartbeat: Sendable {
     return .beat(counter)
   }
 
-  /// Called when a response to a heartbeat of ours arrived. It covers all heartbeats before it.
+  /// Called when a response to one of our heartbeats arrived. It counts for all earlier heartbeats, too.
   mutating func responseReceived() {
     answered = awaited?.position ?? answered
     awaited = nil
@@ -80,7 +80,7 @@ struct ApplicationHeartbeat: Sendable {
     awaited?.acknowledged(through: position, at: time)
   }
 
-  /// Called while nothing is read from the connection, so that unread data may have arrived.
+  /// Called while the connection is not read. Unread data may have arrived.
   mutating func readingIsPaused(now: MonotonicTime) {
     lastReceived = now
     awaited?.renew(at: now)

@@ -23,7 +23,7 @@ package struct Endpoints: Sendable {
   package private(set) var current = 0
   /// Number of consecutive URLs that refused permanently.
   private var refusals = 0
-  /// Until when each URL is paused; in the past if it is not.
+  /// When the pause of each URL ends; in the past if the URL is not paused.
   private var pausedUntil: [MonotonicTime]
 
   package init(_ settings: EndpointSettings) {
@@ -59,8 +59,8 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: its URL is at
-  /// fault, so the next endpoint is used.
+  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: whether its
+  /// URL is at fault, so that the next URL is used.
   package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

@@ -2,8 +2,7 @@ import ByteStreams
 
 /// Limits on one process's connection attempts to one host.
 package struct AttemptLimits: Sendable, Equatable {
-  /// Attempts per second in the long run. A restarted server handles far more handshakes than this, but it has many
-  /// clients.
+  /// Attempts per second in the long run. A restarted server can handle far more handshakes, but it has many clients.
   package var perSecond = 20
   /// Attempts allowed at once after a quiet period.
   package var burst = 40
@@ -17,13 +16,13 @@ package struct AttemptLimits: Sendable, Equatable {
 /// (Retry-After). The caller decides what counts as a host: for sessions that clients create, it is the pair of a host
 /// and a client.
 ///
-/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again
-/// then. If ten thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts
+/// A session that must wait gets a ticket with its own time, in the order of requests, and calls `admit` again at that
+/// time. If ten thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts
 /// are spread over time. The rate is stored as the time at which the next free slot begins (the virtual scheduling
 /// algorithm of ITU-T I.371).
 package struct HostAttemptLimiter: Sendable {
-  /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow.
-  /// The hosts with the earliest `burstAvailableAt` are evicted first.
+  /// Maximum number of hosts tracked. Without it, an upstream that redirects to new hosts again and again could make
+  /// the table grow. The hosts with the earliest `burstAvailableAt` are evicted first.
   package static let hostLimit = 4096
   /// Minimum time between two overrides of a pause, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
@@ -51,7 +50,8 @@ package struct HostAttemptLimiter: Sendable {
     /// The pause is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var inProgress = 0
-    /// The slots of tickets that were returned, in order. At most as many as sessions have waited at once.
+    /// The slots of tickets that were returned, in order. At most one for each session that has waited at the same
+    /// time.
     var freeSlots: [MonotonicTime] = []
   }
 
@@ -70,7 +70,7 @@ package struct HostAttemptLimiter: Sendable {
   }
 
   /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`:
-  /// an operator requested the attempt, so it does not wait for the end of a pause.
+  /// whether an operator requested the attempt, so that it does not wait for the end of a pause.
   package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> Verdict {
@@ -140,7 +140,7 @@ package struct HostAttemptLimiter: Sendable {
     guard slot > now, slot >= state.pausedUntil else { return }
     let index = state.freeSlots.firstIndex { $0 > slot } ?? state.freeSlots.count
     state.freeSlots.insert(slot, at: index)
-    // The last slots need not be kept: the schedule ends before them.
+    // The last slots need not be kept: the schedule is shortened instead.
     while let last = state.freeSlots.last, state.burstAvailableAt == last + slack + spacing {
       state.freeSlots.removeLast()
       state.burstAvailableAt = last + slack

@@ -5,9 +5,9 @@ package struct LivenessSettings: Sendable, Equatable {
   package var interval: TimeSpan = .seconds(20)
   /// Fraction of the interval by which it varies, so that sessions do not ping in step.
   package var jitter = 0.1
-  /// How long after a ping the upstream may be silent and acknowledge no output from before the ping.
+  /// How long after a ping the upstream may stay silent without acknowledging output that was sent before the ping.
   package var timeout: TimeSpan = .seconds(10)
-  /// Disabled only for an upstream that breaks on pings.
+  /// False only for an upstream that fails on pings.
   package var isEnabled = true
   /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own: some of its servers
   /// do not respond to pings.
@@ -28,7 +28,7 @@ package struct Liveness: Sendable {
   /// The awaited pong. It is for the oldest unanswered ping, or, after the pong to an earlier ping, for the newest ping
   /// at that time.
   private var awaited: (counter: UInt64, response: ResponseDeadline)?
-  /// The position of the newest ping in the output, and of the newest ping that has certainly got its pong.
+  /// The position of the newest ping in the output, and of the newest ping whose pong has certainly arrived.
   private var newest: UInt64 = 0
   private var answered: UInt64 = 0
   /// The last counter assigned; counters begin at 1.

@@ -4,10 +4,10 @@ import ByteStreams
 /// deliver is passed on once, in the upstream's order.
 ///
 /// Pushes of the older connection pass at once. A push that only the newer connection has delivered is delayed until
-/// the older one delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that
-/// the upstream sent to both connections before. Likewise, a push of the older connection is remembered until the newer
-/// one delivers it, or a pong shows that it will not. This assumes that an upstream sends a push to all its connections
-/// at once. If it does not, a push may pass twice.
+/// the older one delivers it, or a pong shows that it will not. The pong to a later ping shows this, since it arrives
+/// after everything that the upstream sent to both connections before. Likewise, a push of the older connection is
+/// remembered until the newer one delivers it, or a pong shows that it will not. This assumes that an upstream sends a
+/// push to all its connections at once. If it does not, a push may pass twice.
 ///
 /// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection
 /// carries no client message, it receives no responses, and equal pushes are paired one to one. After that, two equal
@@ -102,7 +102,7 @@ package struct OverlapFilter: Sendable {
   private var mayReceiveResponses = false
   /// Digests for which one push was withheld as a duplicate while both connections might deliver responses.
   private var withheld: Set<UInt64> = []
-  /// Whether a pong of the newer connection has arrived since `older` is recorded.
+  /// Whether a pong of the newer connection has shown which pushes of the older connection it will still deliver.
   private var hasReceivedPong = false
 
   /// `isDelayAllowed`: whether pings may be sent.
@@ -206,7 +206,7 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation { mayReceiveResponses = true }
   }
 
-  /// Stops holding pushes: the older connection's pong is overdue.
+  /// Stops delaying pushes: the older connection's pong is overdue.
   package mutating func stopDelaying(_ released: inout [Push]) {
     isDelayAllowed = false
     newer.release(&released)
@@ -221,8 +221,8 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation, !newer.hasEnded {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
-      // No pong will show which of its pushes the older connection skips. They must not be paired with later equal
-      // pushes.
+      // No pong will show which pushes of the newer connection the older one skips. They must not be paired with later
+      // equal pushes.
       if !isDelayAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }
@@ -234,7 +234,7 @@ package struct OverlapFilter: Sendable {
   /// The connection whose pong releases the delayed pushes.
   package var releasing: Generation { older.generation }
 
-  /// Whether no push can arrive twice any more.
+  /// Whether no push can arrive twice from now on.
   package var isOver: Bool {
     if older.hasEnded, newer.hasEnded { return true }
     if older.hasEnded { return older.ahead.isEmpty }

@@ -17,8 +17,8 @@ package struct PriorityMessages: Sendable {
   package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
 
   /// Whether reading from the upstream must pause. Otherwise an upstream that requests acknowledgements and reads
-  /// nothing would make us keep all of them. None is dropped, so the acknowledgements for one read may exceed the
-  /// limit.
+  /// nothing would make us keep all of them. No acknowledgement is dropped, so the acknowledgements for one read may
+  /// exceed the limit.
   package var isFull: Bool { pending.count >= Self.limit }
 
   package static var limit: Int { 4_096 }
@@ -47,7 +47,7 @@ package struct PriorityMessage: Sendable {
     /// The acknowledgement of an event.
     case acknowledgement
 
-    /// Whether only the newest message is of use.
+    /// Whether only the newest message is useful.
     fileprivate var isReplaceable: Bool { self == .heartbeat || self == .reply }
   }
 

@@ -1,13 +1,13 @@
 /// Statistics of a session's pushes, from which `OverlapFilter` decides whether two equal pushes may be two responses.
 ///
 /// Fixed memory records which pushes repeat: two tables, each indexed by a digest's low bits. A digest that is found in
-/// `recent` is stored in `repeated`, where only other repeating digests evict it. So the response `ok` is remembered
-/// among any number of numbered pushes.
+/// `recent` is stored in `repeated`, where only other repeating digests evict it. So a repeated response such as `ok`
+/// is remembered, however many unique pushes arrive.
 package struct PushHistory: Sendable {
-  /// Approximate number of pushes between two equal pushes within which the second push is recognised.
+  /// About how many other pushes may arrive between two equal pushes before the repetition is missed.
   package static let recentPushes = 1_024
   package static let repeatedPushes = 256
-  /// Minimum number of pushes that shows that the upstream does more than respond.
+  /// After this many pushes, the upstream is assumed to send more than responses.
   package static let minimumPushes = 16
 
   /// 10 KiB, allocated with the first push that is noted.

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Decides what follows a failed attempt or a lost connection: the table of signals.
+/// Decides the next step after a failed attempt or a lost connection, by the table of signals.
 ///
 /// It counts earlier failures, because most rows depend on them ('once', 'in a row', 'at most five times'). A stable
 /// connection resets the counts.
@@ -24,11 +24,12 @@ package struct ReconnectPolicy: Sendable {
     static let restart: TimeSpan = .seconds(1)
     /// 1013.
     static let tryAgainLater: TimeSpan = .seconds(10)
-    /// 1000 from the upstream on short-lived connections: from this many in a row on, it counts as a failure.
+    /// 1000 from the upstream on short-lived connections: this many in a row, or more, count as failures.
     static let shortClosures = 3
     /// 1002 and similar: maximum before the session is parked.
     static let protocolFailures = 5
-    /// Interval of attempts without a route, for kernels that do not report its return. No packet leaves the machine.
+    /// Interval of attempts while there is no route, for kernels that do not report when a route returns. These
+    /// attempts send no packet.
     static let offlineRetry: TimeSpan = .seconds(5)
   }
 
@@ -118,7 +119,7 @@ package struct ReconnectPolicy: Sendable {
     case .status(let status, let retryAfter):
       return statusReceived(status, retryAfter: retryAfter, using: &generator)
     case .proxyDenied:
-      // As with 401: repeated attempts with a wrong password lock the account.
+      // As with 401: repeated attempts with a wrong password may lock the account.
       return credentialsRejected(using: &generator)
     case .redirect, .wrongVersion:
       return urlRefused(using: &generator)
@@ -162,7 +163,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Decides what follows the end of a connection that was ready for `readyFor`, or zero if it never was.
+  /// Decides the next step after the end of a connection that was ready for `readyFor`, or zero if it never was.
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {
@@ -254,7 +255,8 @@ package struct ReconnectPolicy: Sendable {
 
   private mutating func credentialsRejected(using generator: inout some RandomNumberGenerator) -> Decision {
     defer { refreshesCredential = true }
-    // The credential may have been rotated, which is worth one attempt. A second rejection is final.
+    // The credential may have been rotated, so one more attempt is made. After a second rejection, the session is
+    // parked.
     guard refreshesCredential else { return quickReconnect(using: &generator) }
     defer { denials += 1 }
     return Decision(verdict: .park(Self.doubled(Constants.deniedPark, denials, cap: Constants.deniedParkCap)))
@@ -272,7 +274,8 @@ package struct ReconnectPolicy: Sendable {
 
   private mutating func protocolFailed(using generator: inout some RandomNumberGenerator) -> Decision {
     protocolFailures += 1
-    // Compression is where implementations disagree most often. If the connection is stable without it, it stays off.
+    // Implementations disagree most often about compression. If a connection without compression is stable, compression
+    // stays off.
     offersCompression = protocolFailures != 1
     guard protocolFailures <= Constants.protocolFailures else {
       protocolFailures = 0

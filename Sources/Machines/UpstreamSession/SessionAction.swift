@@ -13,8 +13,8 @@ package enum SessionAction: Equatable, Sendable {
   /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The
   /// largest message in flight, or the last of several equally large messages, must never be sent again.
   case stopSending(Generation, closedAsTooBig: Bool)
-  /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
-  /// (`Outbox.immediateDelay`) instead of ending at once. The successor makes the subscriptions now.
+  /// Pause the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
+  /// (`Outbox.immediateDelay`) instead of ending at once. The successor now makes the subscriptions.
   case pauseSending(Generation, successor: Generation)
   /// The connection sends again: its successor has ended.
   case resumeSending(Generation)
@@ -65,7 +65,7 @@ package struct Dial: Equatable, Sendable {
 package enum SentControl: Sendable {
   case ping
   case heartbeat
-  /// A setup message: its position is its end, since it may be long.
+  /// A setup message. Its position is the end of the message, since the message may be long.
   case setup(step: Int)
   case close
 }

@@ -51,7 +51,7 @@ package struct TimeLimits: Sendable, Equatable {
   }
 }
 
-/// A step that is completed before the session is ready. The driver has its message.
+/// A step that is completed before the session is ready. The driver stores its message.
 package struct SetupStep: Sendable, Equatable {
   package var expectsResponse: Bool
   /// Timeout of the response.
@@ -89,10 +89,10 @@ package struct CloseRules: Sendable, Equatable {
     left.ranges.elementsEqual(right.ranges, by: ==)
   }
 
-  /// The reaction that is configured for the close frame of the upstream, or follows from the meaning of 1012.
+  /// The configured reaction to the close frame of the upstream. Without a configured reaction, 1012 means `reconnect`.
   func reaction(to loss: ConnectionLoss) -> CloseReaction? {
     guard case .closed(let code) = loss else { return nil }
-    // 1012: the upstream restarts, and asks its clients to reconnect.
+    // 1012 means that the upstream restarts, and that its clients should reconnect.
     return ranges.first { $0.codes.contains(code) }?.reaction ?? (code == 1012 ? .reconnect : nil)
   }
 }

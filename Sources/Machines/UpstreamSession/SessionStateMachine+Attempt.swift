@@ -5,7 +5,7 @@ extension SessionStateMachine {
   /// RFC 9110 §15.4 leaves the limit to the client. Five is the limit of RFC 2068; more is probably a cycle.
   package static var redirectionLimit: Int { 5 }
 
-  /// Everything that the attempt needs has been read, and the name is resolved next.
+  /// Called when everything that the attempt needs has been read. The name is resolved next.
   package mutating func prepared(_ reported: Generation, now: MonotonicTime) {
     guard var attempt = attempt(reported) else { return }
     precondition(attempt.phase == .resolving, "prepared in \(attempt.phase)")
@@ -14,7 +14,7 @@ extension SessionStateMachine {
     setAttempt(attempt)
   }
 
-  /// The attempt has entered this phase, up to `upgrading`.
+  /// Called when the attempt has entered this phase, up to `upgrading`.
   package mutating func advanced(
     to phase: AttemptPhase, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -32,7 +32,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The connection is upgraded. Setup messages follow, if there are any.
+  /// Called when the connection is upgraded. Setup messages follow, if there are any.
   package mutating func upgraded(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -46,8 +46,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The upstream has announced the heartbeats of this connection. They begin at once, and override the configured ones
-  /// where they are set.
+  /// Called when the upstream has announced the heartbeats of this connection. They begin at once. Each announced value
+  /// overrides the configured value.
   package mutating func heartbeatAnnounced(
     _ announced: HeartbeatSettings, _ reported: Generation, now: MonotonicTime
   ) {
@@ -60,7 +60,7 @@ extension SessionStateMachine {
     setAttempt(attempt)
   }
 
-  /// The response to the pending setup step has arrived.
+  /// Called when the response to the pending setup step has arrived.
   package mutating func setupResponseReceived(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -72,8 +72,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The attempt failed. Before the upgrade, its socket is already closed. After a failed setup, it must still be
-  /// closed.
+  /// Called when the attempt failed. Before the upgrade, its socket is already closed. After a failed setup, its socket
+  /// must still be closed.
   package mutating func attemptFailed(
     _ failure: AttemptFailure, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -88,7 +88,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The response is a redirection that may be followed. The driver stores its target.
+  /// Called when the response is a redirection that may be followed. The driver stores its target.
   package mutating func redirected(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -107,7 +107,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The process may not connect to this host before `until`. This does not count as an attempt.
+  /// Called when the process may not connect to this host before `until`. This does not count as an attempt.
   package mutating func postponed(
     until: MonotonicTime, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -208,7 +208,7 @@ extension SessionStateMachine {
     move(to: next, because: cause, dial?.generation, now: now, &actions)
   }
 
-  /// The successor is gone; the old connection continues.
+  /// Called when the successor is gone. The old connection continues.
   private mutating func fallBack(
     to old: ReadyConnection, replacingAt next: MonotonicTime, because cause: TransitionCause,
     _ successor: Generation?,

@@ -2,7 +2,7 @@ import ByteStreams
 
 /// Requests of operators, network changes and deadlines.
 extension SessionStateMachine {
-  /// The gateway has started the session. An on-demand session waits until it is needed.
+  /// Called when the gateway starts the session. An on-demand session waits until it is needed.
   package mutating func start(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -98,13 +98,13 @@ extension SessionStateMachine {
   /// nothing can be sent.
   package func isAwaitingFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
-  /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
+  /// Called when the shutdown's flush is over: the outbox is closed, and either empty or out of time.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
     // A session that an operator has closed is closing already.
     desired == .up ? close(code: shutdownCode, now: now) : []
   }
 
-  /// There is something to send. Only an idle on-demand session connects because of it.
+  /// Called when there is something to send. Only an idle on-demand session connects because of it.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
     lastUse = now
@@ -120,9 +120,9 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed, since the change may
-  /// not affect it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there is nothing
-  /// new to try.
+  /// Called when links, addresses or routes of this machine have changed. A connection is probed, not closed, since the
+  /// change may not affect it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there
+  /// is nothing new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -207,7 +207,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// `nextDeadline` has been reached. An early call does nothing.
+  /// Called when `nextDeadline` has been reached. An early call does nothing.
   package mutating func deadlineReached(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {

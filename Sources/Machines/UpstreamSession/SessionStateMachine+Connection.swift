@@ -2,7 +2,7 @@ import ByteStreams
 
 /// Reports of an open connection.
 extension SessionStateMachine {
-  /// Bytes have arrived. On the path of every read: one store, unless the connection was quiet.
+  /// Called when bytes have arrived, on the path of every read. It costs one store, unless the connection was quiet.
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.bytesReceived(now: now) }
@@ -10,22 +10,22 @@ extension SessionStateMachine {
     return endQuietPeriod(now: now)
   }
 
-  /// Nothing is read from this connection, because the gateway cannot take more. Its silence therefore says nothing
-  /// about the upstream, and must not end the connection. Called before `deadlineReached`, and when reading continues.
+  /// Called while this connection is not read, because the gateway cannot take more: before `deadlineReached`, and when
+  /// reading continues. The silence then says nothing about the upstream, and must not end the connection.
   package mutating func readingIsPaused(_ reported: Generation, now: MonotonicTime) {
     withLiveness(reported) { $0.bytesReceived(now: now) }
     withHeartbeat(reported) { $0.readingIsPaused(now: now) }
   }
 
-  /// A pong with this counter has arrived. Returns false if no such ping was sent.
+  /// Called when a pong with this counter has arrived. Returns false if no such ping was sent.
   package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
     var isOurs = false
     withLiveness(reported) { isOurs = $0.pongReceived(counter, now: now) }
     return isOurs
   }
 
-  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone or sends no
-  /// pings.
+  /// Returns a counter for a ping after messages. Its pong confirms all of them. Returns nil if the connection is gone
+  /// or sends no pings.
   package mutating func barrierPing(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> UInt64? {
@@ -34,18 +34,18 @@ extension SessionStateMachine {
     return counter
   }
 
-  /// The response to a heartbeat of ours has arrived.
+  /// Called when the response to one of our heartbeats has arrived.
   package mutating func heartbeatResponseReceived(_ reported: Generation) {
     withHeartbeat(reported) { $0.responseReceived() }
   }
 
-  /// A heartbeat message of the upstream has arrived.
+  /// Called when a heartbeat message of the upstream has arrived.
   package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
     withHeartbeat(reported) { $0.heartbeatReceived(now: now) }
   }
 
-  /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the
-  /// stream.
+  /// Called when the upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the
+  /// end of the stream.
   package mutating func closeReceived(
     code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -92,7 +92,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The socket is gone: end of stream, an error, or a protocol violation for which we failed the connection.
+  /// Called when the socket is gone: end of stream, an error, or a protocol violation for which we failed the
+  /// connection.
   package mutating func connectionLost(
     _ loss: ConnectionLoss, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -134,8 +135,8 @@ extension SessionStateMachine {
 
   // MARK: Output
 
-  /// A ping, heartbeat, setup message or close frame was queued behind the bytes before `position` of the connection's
-  /// output. Called after each of these actions.
+  /// Called after a ping, heartbeat, setup message or close frame was queued behind the bytes before `position` of the
+  /// connection's output.
   package mutating func outputQueued(_ sent: SentControl, at position: UInt64, _ reported: Generation) {
     switch sent {
     case .ping:
@@ -163,8 +164,8 @@ extension SessionStateMachine {
     }
   }
 
-  /// The upstream, or a proxy before it, has acknowledged every byte of the connection's output before `position`, the
-  /// last of them at `time` at the latest. Called before `deadlineReached`.
+  /// Called before `deadlineReached`. The upstream, or a proxy before it, has acknowledged every byte of the
+  /// connection's output before `position`, by `time` at the latest.
   package mutating func outputAcknowledged(
     through position: UInt64, at time: MonotonicTime, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -308,7 +309,7 @@ extension SessionStateMachine {
     apply(decision, failed: connection.dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
-  /// A connection ended during its setup.
+  /// Called when a connection ended during its setup.
   mutating func dropAttempt(
     _ dial: Dial, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -344,7 +345,7 @@ extension SessionStateMachine {
     withConnection(reported) { body(&$0.liveness) }
   }
 
-  /// The heartbeat of a connection, even during its setup.
+  /// Calls `body` with the heartbeat of the connection, even during its setup.
   mutating func withHeartbeat(_ reported: Generation, _ body: (inout ApplicationHeartbeat) -> Void) {
     withConnection(reported) { body(&$0.heartbeat) }
     guard var attempt = attempt(reported), var beats = attempt.beats else { return }

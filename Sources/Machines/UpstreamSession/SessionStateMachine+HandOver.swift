@@ -89,7 +89,7 @@ extension SessionStateMachine {
     actions.append(.ping(counter, old.generation))
   }
 
-  /// A pong has arrived. Called after `pongReceived`; continues a hand-over that waited for it.
+  /// Called after `pongReceived`. Continues a hand-over that waited for this pong.
   package mutating func handOverPongReceived(
     _ counter: UInt64, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -116,7 +116,7 @@ extension SessionStateMachine {
     ResponseDeadline(Self.cutLimit, from: now, received: nil)
   }
 
-  /// The successor sends from now on. Pushes of the old connection are read for `overlap`.
+  /// Lets the successor send from now on. Pushes of the old connection are read for `overlap`.
   mutating func finishSwitch(
     from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
@@ -126,7 +126,7 @@ extension SessionStateMachine {
     takeOver(successor, now: now, &actions)
   }
 
-  /// A connection is ready, either the first or a successor.
+  /// Called when a connection is ready, either the first or a successor.
   mutating func takeOver(_ connection: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]) {
     connections += 1
     // Before the report, so that a client that reads `ready` can send.
@@ -134,7 +134,7 @@ extension SessionStateMachine {
     move(to: .ready(connection), because: .progress, connection.generation, now: now, &actions)
   }
 
-  /// A ready successor is gone. The old connection continues; a postponed replacement begins at once.
+  /// Called when a ready successor is gone. The old connection continues. A postponed replacement begins at once.
   mutating func loseSuccessor(
     _ successor: ReadyConnection, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -176,13 +176,13 @@ extension SessionStateMachine {
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
     // Acknowledged bytes in buffers do not extend this deadline. A message that the cut has interrupted can be sent on
-    // another connection only when this connection is over.
+    // another connection only when this connection has ended.
     old.response = closeDeadline(now: now)
     retiring = old
   }
 
-  /// The predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a ping sent
-  /// now.
+  /// Called when the predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a
+  /// ping that is sent now.
   mutating func predecessorEnded(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {

@@ -5,11 +5,11 @@ import ByteStreams
 /// Each input is a method that returns actions, to be carried out in order. After every input the driver arms one timer
 /// for `nextDeadline`, and calls `deadlineReached` when it fires.
 ///
-/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change what the
-/// operator requested, and a pending attempt does not outlive it. Every report of a socket carries the generation of
-/// its attempt, so late reports of an older socket are dropped.
+/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change the operator's
+/// request, and a pending attempt does not outlive that request. Every report of a socket carries the generation of its
+/// attempt, so late reports of an older socket are dropped.
 ///
-/// It cannot be copied: it has 1.7 KB, and the driver's reads of one field copied all of it.
+/// Not copyable: it has 1.7 KB, and reading one field would copy all of it.
 package struct SessionStateMachine: ~Copyable, Sendable {
   /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {
@@ -38,7 +38,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0
-    /// The response to the pending step, and since when it is awaited. It postpones the deadlines of the setup.
+    /// The response to the pending step, and the time since which it is awaited. While the upstream acknowledges
+    /// earlier output, the deadlines of the setup are postponed.
     var response: ResponseDeadline?
     var awaitedSince = MonotonicTime.zero
     /// Number of redirections followed so far.
@@ -101,7 +102,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   struct Closing: Sendable {
     let generation: Generation
     var response: ResponseDeadline
-    /// Why the upstream ended the connection, which decides what follows; nil if we closed it.
+    /// Why the upstream ended the connection, which decides the next state; nil if we closed it.
     var loss: ConnectionLoss?
     let readyFor: TimeSpan
     /// Whether an on-demand session becomes idle afterwards.
@@ -122,7 +123,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   package internal(set) var desired = DesiredState.down
   /// The deadline for flushing the outbox. Set once the session ends for good.
   var flushDeadline: MonotonicTime?
-  /// The close code for that end.
+  /// The close code that is then sent.
   var shutdownCode: UInt16 = 1001
   /// When the observed state was entered.
   var since = MonotonicTime.zero

@@ -51,7 +51,7 @@ package struct PublishedFigures: Equatable, Sendable {
 
 /// The last transitions of a session, oldest first.
 package struct TransitionHistory: Sendable {
-  /// As many as `GET /v1/session` shows: several attempts, and a memory limit for a flapping upstream.
+  /// As many as `GET /v1/session` shows: enough for several attempts. It limits the memory if connections keep failing.
   package static let limit = 32
 
   private var ring: [SessionTransition] = []

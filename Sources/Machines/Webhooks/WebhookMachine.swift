@@ -5,7 +5,7 @@ import Consumers
 package enum WebhookOutcome: Equatable, Sendable {
   /// A complete response. `retryAfter` is the value of Retry-After; nil if there is none.
   case response(status: Int, retryAfter: TimeSpan? = nil)
-  /// No response in time. The text says what did not happen, and within which time.
+  /// No response in time. The text names the missing event and the timeout.
   case timeout(String)
   /// No response, for this reason.
   case failed(String)

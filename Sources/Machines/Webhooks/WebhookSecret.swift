@@ -1,7 +1,8 @@
 import ByteStreams
 import Signatures
 
-/// A secret of the gateway and a webhook's receiver, in the notation of Standard Webhooks: `whsec_` and base64.
+/// A secret that the gateway and the receiver of a webhook know, in the notation of Standard Webhooks: `whsec_` and
+/// base64.
 package struct WebhookSecret: Equatable, Sendable {
   /// Standard Webhooks: between 24 and 64 bytes.
   package static let sizes = 24...64

@@ -1,11 +1,11 @@
 import ByteStreams
 import Threading
 
-/// Limits the rate of log lines that clients or the upstream can cause as often as they like: refusals with status 429
-/// or 5xx, TLS handshakes that fail, connections of other protocols, and the sessions that clients create. At `debug`
-/// each of them is logged. Thread-safe.
+/// Limits the rate of log lines that clients or the upstream could otherwise cause without limit: refusals with status
+/// 429 or 5xx, TLS handshakes that fail, connections of other protocols, and the sessions that clients create. At
+/// `debug` each of them is logged. Thread-safe.
 package final class LogLineLimiter: Sendable {
-  /// Lines per second, for all loops together. Enough to see what fails, and few enough to keep a day's log.
+  /// Lines per second, for all loops together. Enough to see the failures, and few enough to keep a day's log.
   package static let linesPerSecond = 5
 
   private let lines: Int

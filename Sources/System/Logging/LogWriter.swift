@@ -12,11 +12,11 @@ package final class LogWriter: Sendable {
   package enum Format: Sendable {
     case text, coloredText, json
 
-    /// The format of the fields of a line.
+    /// The format of the fields of each line.
     var fields: LogFieldFormat { self == .json ? .json : .text }
   }
 
-  /// Maximum bytes that wait for a slow terminal or pipe. Lines beyond it are dropped.
+  /// Maximum bytes that wait for a slow terminal or pipe. Above it, lines are dropped.
   package static let bufferLimit = 1 << 20
   /// The part of the buffer that lines about requests may use, so that they never displace a warning.
   package static let requestBufferLimit = bufferLimit / 2
@@ -125,8 +125,8 @@ package final class LogWriter: Sendable {
   }
 
   /// Whether nothing is pending and nothing is being written. Polled at the end of the process. If the thread could not
-  /// be started, this writes what the output accepts without blocking, so a pipe without a reader does not delay the
-  /// end.
+  /// be started, this writes as much as the output accepts without blocking, so a pipe without a reader does not delay
+  /// the end.
   var isWritten: Bool {
     if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }

@@ -19,7 +19,7 @@ package final class Histogram: Sendable {
   /// The index of the first range that includes the duration.
   package static func range(of duration: TimeSpan) -> Int {
     let nanoseconds = duration.nanoseconds
-    // Most durations on a loop, without reading the array.
+    // The fast path for most durations on a loop, without reading the array.
     if nanoseconds <= 500_000 {
       if nanoseconds <= 100_000 { return nanoseconds <= 50_000 ? 0 : 1 }
       return nanoseconds <= 250_000 ? 2 : 3
@@ -43,7 +43,8 @@ package final class Histogram: Sendable {
     return part
   }
 
-  /// For each bound, the number of durations up to it, and last the number of all; and the sum of all in seconds.
+  /// `cumulative` has the number of durations up to each bound, and at its end the number of all durations. `sum` is in
+  /// seconds.
   package var snapshot: (cumulative: [UInt64], sum: Double) {
     var counts = Array(repeating: UInt64(0), count: Self.bounds.count + 1)
     var sum = 0.0

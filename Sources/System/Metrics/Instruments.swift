@@ -15,8 +15,8 @@ package final class Gauge: Sendable {
   private let value = Atomic<Int>(0)
   package init() {}
   @inline(__always) package func add(_ amount: Int) { value.add(amount, ordering: .relaxed) }
-  /// Adds `amount` unless the sum would exceed `limit`, and returns whether it was added. If two threads together would
-  /// exceed it, one of them succeeds.
+  /// Adds `amount` unless the sum would exceed `limit`, and returns whether it was added. If two threads add at the
+  /// same time and together would exceed the limit, one of them succeeds.
   package func add(_ amount: Int, ifAtMost limit: Int) -> Bool {
     var before = current
     while true {

@@ -151,7 +151,7 @@ package final class MetricsRegistry: Sendable {
           Self.append(histogram, family.name, series.labels, to: &output)
           continue
         }
-        // Part by part, without a string for each: a thousand sessions have some forty thousand series.
+        // Appended part by part, without a string per series: a thousand sessions have some forty thousand series.
         output.append(family.name)
         if !series.labels.isEmpty {
           output.append("{" as StaticString)

@@ -41,7 +41,7 @@ enum ProgressReports {
   }
 }
 
-/// The bytes that the thread which has created this has read from files since then. Readable from any thread.
+/// Counts the bytes that its creating thread has read from files since the creation. Readable from any thread.
 final class ReadCounter: Sendable {
   /// The file of the creating thread: proc_pid_io(5).
   private let descriptor = unsafe open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC)

@@ -18,7 +18,8 @@ import Synchronization
     var primaryCode: Int32 { code & 0xFF }
 
     /// The disk or the quota is full. (SQLite reports only a full disk.) A failed synchronisation does not count,
-    /// whatever its reason: the kernel may have dropped pages that it could not write, so the file is not only full.
+    /// whatever its reason. The kernel may have dropped pages that it could not write, so the content of the file is
+    /// unknown.
     var isFull: Bool {
       if code == Self.failedSync || code == Self.failedFolderSync { return false }
       return primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded)
@@ -184,7 +185,7 @@ import Synchronization
 
   /// Calls `body`. Its statement fails once `cancellation` is set.
   func unless(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
-    // Checked about every few rows, each of which may have a megabyte. Often enough to end soon on a slow disk.
+    // SQLite checks this every few rows. A row may have a megabyte, so the statement ends soon even on a slow disk.
     let context = unsafe Unmanaged.passUnretained(cancellation).toOpaque()
     unsafe sqlite3_progress_handler(
       handle, 20,
@@ -256,8 +257,7 @@ import Synchronization
   }
 }
 
-/// Ends a long operation early: because it was set, another cancellation was set, or its deadline has passed.
-/// Thread-safe.
+/// Ends a long operation early: when it is set, when another cancellation is set, or at its deadline. Thread-safe.
 final class Cancellation: Sendable {
   private let flag = Atomic<Bool>(false)
   private let other: Cancellation?

@@ -17,7 +17,7 @@ import Threading
 package final class Store: Sendable {
   enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
-    /// Writes a copy to this path, unless the cancellation is set. Reports nil, or the reason of a failure.
+    /// Writes a copy to this path, unless the cancellation is set. Reports the reason if it fails, otherwise nil.
     case backUp(String, Cancellation, @Sendable (String?) -> Void)
   }
 
@@ -176,7 +176,8 @@ package final class Store: Sendable {
     control.withLock { $0 = started }
   }
 
-  /// Called after the file was written again. If its folder was created again, the socket for backups is missing, too.
+  /// Called after the file was replaced. If its folder was created again, the socket for backups must be created again,
+  /// too.
   func renewControl() {
     control.withLock { control in
       guard let old = control, !closing.isSet, !old.isInPlace else { return }
@@ -223,7 +224,8 @@ package final class Store: Sendable {
 
   package var state: StoreState { condition.withLock { $0.state } }
 
-  /// Called by the writer with the reason of a failure, or nil. Returns whether this changes the state.
+  /// Called by the writer. `failure` is the reason for a failure; nil if the store works. Returns whether this changes
+  /// the state.
   func change(to failure: String?) -> Bool {
     let isChange = submissions.setFailed(failure != nil)
     report(failure)
@@ -250,12 +252,12 @@ package final class Store: Sendable {
 
   // MARK: The writer's sleep
 
-  /// Waits until the writer is woken, or `deadline` has passed; then it returns false. The writer calls it when it has
-  /// found nothing to do and has set `sleepsUntil`.
+  /// Waits until the writer is woken. Returns false if `deadline` passes first. The writer calls this when it has found
+  /// nothing to do and has set `sleepsUntil`.
   func sleep(until deadline: MonotonicTime) -> Bool { wakeUp.wait(until: deadline) }
 }
 
-/// Wakes the writer. Outlives the store, because the journals of sessions may.
+/// Wakes the writer. Outlives the store, because the journals of sessions may outlive it.
 private final class WakeUp: Sendable {
   private let descriptor = eventfd(0, O_CLOEXEC)
 

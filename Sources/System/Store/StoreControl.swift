@@ -9,10 +9,10 @@ import Threading
 /// Accepts requests for backups on the socket `PATH.sock` while the store is open. Only the user of the gateway, and
 /// root, can connect to it.
 ///
-/// A connection carries one request, a line with `backup` and the path of the copy. The response consists of lines:
-/// `progress` with the bytes written and the bytes of the store, at once and about every second, and at the end `done`,
-/// or `failed` with the reason. One thread serves the connections one after another. A client that has disconnected
-/// before its turn gets no backup.
+/// A connection carries one request, a line with `backup` and the path of the copy. The response consists of lines.
+/// `progress`, with the bytes written and the bytes of the store, is sent at once and about every second. The last line
+/// is `done`, or `failed` with the reason. One thread serves the connections one after another. A client that has
+/// disconnected before its turn gets no backup.
 final class StoreControl: Sendable {
   static var suffix: String { ".sock" }
   /// A path has at most 4096 bytes.
@@ -24,7 +24,7 @@ final class StoreControl: Sendable {
   struct Limits {
     /// How long a backup may take. Nothing else is stored meanwhile, so a backup to a slow disk must end.
     var backup = TimeSpan.minutes(10)
-    /// How long a disk that does not respond may delay the end of a backup, until the client gets an error.
+    /// How long a backup may exceed its limit because a disk does not respond. The client then gets an error.
     var stall = TimeSpan.seconds(30)
   }
   private static var backlog: Int32 { 16 }
@@ -127,7 +127,7 @@ final class StoreControl: Sendable {
         StoreSocket.write(connection, "failed a disk does not respond\n")
         return
       }
-      // If the client has disconnected, the backup continues all the same. At its end it is complete, or removed.
+      // If the client has disconnected, the backup still continues. At its end it is complete, or removed.
       _ = report()
     }
     let line = result.reason.map { reason in "failed \(String(reason.map { $0.isNewline ? " " : $0 }))\n" }

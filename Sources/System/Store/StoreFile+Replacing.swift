@@ -4,18 +4,18 @@ import Host
 /// Replaces a failed file by a new file, and makes backups. Until the replacement is complete, both files exist, so the
 /// process can end at any moment without a loss.
 extension StoreFile {
-  /// The suffix of a new file while it is being written. A new file that was closed in order is complete, and the file
-  /// without the suffix is not used any more.
+  /// The suffix of a new file while it is being written. A new file that was closed cleanly is complete, and the file
+  /// without the suffix is no longer used.
   static var newSuffix: String { ".new" }
-  /// The number of failed files that are kept: the oldest, which has the data that was lost first, and the latest. So a
-  /// disk that fails repeatedly is not filled.
+  /// How many failed files are kept, so that repeated failures do not fill the disk: the oldest, which has the data
+  /// that was lost first, and the latest files.
   private static var keptFiles: Int { 3 }
 
   /// Puts a complete file in place of the file at `path`, which is kept under another name. Returns this name.
   static func putInPlace(_ new: String, of path: String) throws(SQLiteDatabase.Failure) -> String {
     let failed = unusedName("\(path).failed-\(ProcessInformation.wallClockSeconds())")
-    // Creates a second name, so that there is a file at `path` all the time. Renames the file on a file system without
-    // such links.
+    // Creates a second name, so that there is a file at `path` all the time. On a file system without hard links,
+    // renames the file.
     if unsafe link(path, failed) != 0 { try rename(path, failed) }
     // The failed file is useless without its log, and the log must not be applied to the new file.
     try rename(path + "-wal", failed + "-wal")
@@ -38,7 +38,7 @@ extension StoreFile {
     return result
   }
 
-  /// Completes the replacement of a file that the end of a process has interrupted, or removes an incomplete new file.
+  /// Completes a replacement that the end of a process has interrupted, or removes an incomplete new file.
   static func completeReplacement(of path: String, _ environment: Environment) throws(StoreError) {
     let name = path + newSuffix
     guard unsafe access(name, F_OK) != 0 || !isBackup(name, environment) else {
@@ -97,7 +97,7 @@ extension StoreFile {
 
   /// Whether the store at `path` creates, replaces or removes a file of this name.
   private static func isReserved(_ target: String, of path: String) -> Bool {
-    // The target does not exist, so only the links of its folder are followed.
+    // The target does not exist, so only links in the path of its folder are followed.
     let name = target.lastIndex(of: "/").map { target[target.index(after: $0)...] } ?? target[...]
     let target = "\(StorePlace.resolved(StorePlace.folder(of: target)))/\(name)"
     let path = StorePlace.resolved(path)

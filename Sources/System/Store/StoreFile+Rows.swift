@@ -150,7 +150,8 @@ extension StoreFile {
     return result
   }
 
-  /// Writes since when the configuration lacks the session, if it does.
+  /// Stores the time since which the configuration lacks the session, or removes it if the configuration has the
+  /// session.
   func writeUse(of session: StoredSession) throws(SQLiteDatabase.Failure) {
     let name = StoreSchema.Meta.unusedSince(session.id)
     if let time = session.unusedSince { try set(name, to: String(time)) } else { try removeMeta(name) }

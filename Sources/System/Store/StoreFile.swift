@@ -25,11 +25,11 @@ final class StoreFile {
     var wallClock: @Sendable () -> Int64 = { ProcessInformation.wallClockMilliseconds() }
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
-    /// Maximum delay of entries that no request awaits.
+    /// Maximum delay of notes.
     var noteDelay = SubmissionQueue.noteDelay
-    /// Called before a file of this size is checked, which takes time.
+    /// Called with the path and the size of a file before it is checked, since the check takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
-    /// Called while a large file is checked, with the bytes read so far, and the bytes of the file.
+    /// Called while a large file is checked, with the bytes read so far, and the size of the file.
     var isChecking: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
     /// Called while the sessions of a large file are read, with the bytes of entries read so far, and the bytes of the
     /// file.
@@ -43,7 +43,7 @@ final class StoreFile {
     /// The term of the last run; 0 if there was none.
     var term: UInt64 = 0
     var schema = 0
-    /// Whether the last run did not end in order.
+    /// Whether the last run did not end cleanly.
     var endedUncleanly = false
     /// Whether the entries that were stored last may be missing.
     var mayHaveLostEntries = false
@@ -55,8 +55,8 @@ final class StoreFile {
   let lock: StoreLock
   let database: SQLiteDatabase
   private(set) var condition = Condition()
-  /// The wall-clock time at the start of the machine, in milliseconds, by the clock at the first opening since that
-  /// start. It does not change when the clock is set.
+  /// The wall-clock time at the start of the machine, in milliseconds. Computed at the first opening since that start,
+  /// so it does not change when the clock is set later.
   var machineStart: Int64
   /// Whether commits are synchronised at present. SQLite can change this between transactions only.
   private var isSynchronising = true
@@ -103,8 +103,8 @@ final class StoreFile {
     do throws(SQLiteDatabase.Failure) {
       let file = StoreFile(path, environment, lock, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
       file.database.keepLogOnClose(true)
-      // Must precede the first access. The index of the log is then in memory, and no file is accessible to another
-      // process.
+      // Must precede the first access. With it, the index of the log is in memory, and other processes cannot open the
+      // files.
       try file.database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       try file.readCondition()
       file.identity = StorePlace.Identity(path)
@@ -183,7 +183,7 @@ final class StoreFile {
       throw SQLiteDatabase.Failure(
         code: 1, systemCode: 0, message: "its file system does not support a write-ahead log")
     }
-    // Bounds the log after an exceptionally large commit.
+    // Limits the size of the log after an exceptionally large commit.
     try database.execute("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=\(Self.logBytes)")
     database.stopCheckpoints()
     let steps = environment.steps
@@ -239,8 +239,8 @@ final class StoreFile {
     }
   }
 
-  /// Begins a term, in one transaction with the writes of `body`, which is synchronised. Must be called before a number
-  /// of the term is issued.
+  /// Begins a term and calls `body`, in one synchronised transaction. Must be called before a number of the term is
+  /// issued.
   func begin(
     term: UInt64, _ sync: StoreSettings.Sync, _ body: () throws(SQLiteDatabase.Failure) -> Void = {}
   ) throws(SQLiteDatabase.Failure) {
@@ -251,7 +251,8 @@ final class StoreFile {
       try set(StoreSchema.Meta.isBackup, to: "0")
       try set(StoreSchema.Meta.boot, to: environment.boot)
       try set(StoreSchema.Meta.start, to: String(machineStart))
-      // Until the next run begins, the weaker level of this run and the last counts.
+      // This transaction also synchronises the commits of the last run, so from now on only the level of this run
+      // counts.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
       try body()
     }
@@ -267,7 +268,7 @@ final class StoreFile {
     isSynchronising = isOn
   }
 
-  /// Ends the run in order.
+  /// Ends the run cleanly.
   func end() throws(SQLiteDatabase.Failure) {
     try synchronise(true)
     try database.transaction { () throws(SQLiteDatabase.Failure) in try set(StoreSchema.Meta.isClean, to: "1") }

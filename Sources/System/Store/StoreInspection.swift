@@ -37,7 +37,7 @@ package enum StoreInspection {
     package struct Consumer: Equatable, Sendable {
       package let name: String
       package let isWorkSharing: Bool
-      /// The number of the last push up to which all pushes are settled.
+      /// All pushes up to this number are settled.
       package let position: UInt64
       /// The number of leased pushes, including expired leases.
       package let leases: Int
@@ -94,7 +94,7 @@ package enum StoreInspection {
   }
 
   /// Writes a copy of a store to `target`, where no file may exist. A gateway that opens the copy begins terms that
-  /// differ from the terms of the original. It reports to readers that later pushes are missing.
+  /// differ from the terms of the original. It reports to readers that pushes after the backup are missing.
   package static func backUp(
     _ path: String, to target: String, progress: @escaping Progress = { _, _, _ in }
   ) throws(StoreError) {
@@ -199,7 +199,7 @@ package enum StoreInspection {
     readRows("changes", "id, session, entries", in: database, &unreadable) { row in
       let isWhole = row.withBytes(2) { bytes in
         JournalEntry.read(bytes) {
-          // Ignores an entry that does not follow, which happens after a damaged row.
+          // Ignores an entry that does not follow the entry before it, as happens after a damaged row.
           _ = states[row.integer(1), default: RestoredSession(epoch: 0)].apply($0)
           return true
         }

@@ -67,7 +67,7 @@ enum StorePlace {
 
   private static var smallestPage: off_t { 512 }
 
-  /// Throws errors that SQLite would report less clearly, or would answer by overwriting the file.
+  /// Throws if SQLite would report the error less clearly, or would overwrite the file.
   static func check(_ path: String) throws(StoreError) {
     var status = stat()
     guard unsafe stat(path, &status) == 0 else {

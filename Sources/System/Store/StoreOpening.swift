@@ -5,8 +5,8 @@ import Logging
 
 /// Begins the terms of the stored sessions when a store is opened, and decides which sessions are removed.
 struct StoreOpening {
-  /// The distance of a term from the last term in a backup. The original has begun terms after the backup, whose
-  /// counters are most likely smaller than the next one.
+  /// By how much the counter of the first term after a backup exceeds the last counter in it. The original may have
+  /// begun further terms since the backup. With this distance, their counters are most likely smaller.
   private static var branchDistance: UInt64 { 1 << 10 }
 
   let term: UInt64
@@ -21,7 +21,7 @@ struct StoreOpening {
   /// Begins a term for all sessions. If entries may be missing, each session must report a gap, even if it is not
   /// running now. The term is synchronised when this returns.
   ///
-  /// - Parameter configured: the sessions of the configuration; nil for all that are stored.
+  /// - Parameter configured: the sessions of the configuration; nil if all stored sessions count as configured.
   init(_ file: StoreFile, _ settings: StoreSettings, configured: Set<String>?) throws(StoreError) {
     let distance = file.condition.isBackup ? Self.branchDistance : 1
     let term = JournalTerm.number(after: file.condition.term, distance: distance, random: file.environment.termBits())

@@ -29,7 +29,7 @@ enum StoreSchema {
   /// The names of rows in `meta`.
   enum Meta {
     static var term: String { "term" }
-    /// 1 after an orderly end, 0 while the store is open.
+    /// 1 after a clean end, 0 while the store is open.
     static var isClean: String { "clean" }
     /// Identifies the run of the machine in which the store was last open.
     static var boot: String { "boot" }

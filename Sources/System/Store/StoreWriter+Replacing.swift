@@ -32,8 +32,8 @@ extension StoreWriter {
     return file
   }
 
-  /// If the folder was created again, the locked file has no name. Does not replace a store that another process has
-  /// opened there since.
+  /// Takes the lock again if the folder was created again, since the locked file then has no name. Throws if another
+  /// process has opened a store there since.
   private func renewLock(of path: String) throws(SQLiteDatabase.Failure) {
     guard !lock.isInPlace else { return }
     do throws(StoreError) {
@@ -88,7 +88,7 @@ extension StoreWriter {
 }
 
 extension StoredSession {
-  /// The session will be written to a new file.
+  /// Called before the session is written to a new file.
   fileprivate func forgetRows() {
     setBehind()
     isKnown = false

@@ -19,15 +19,15 @@ final class StoreWriter {
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
-  /// With fewer clients, a synchronisation does not wait for more, since they would notice the delay more than the
-  /// saving.
+  /// With fewer waiting clients, a synchronisation does not wait for more clients: the delay would cost these clients
+  /// more than it saves.
   private static var minimumCompany: Int { 8 }
-  /// The limit of such a wait, even with a slow disk.
+  /// Maximum wait for more clients, even with a slow disk.
   private static var companyWait: TimeSpan { .milliseconds(2) }
 
   let store: Store
   var file: StoreFile?
-  /// All sessions except those whose end is stored, by the numbers in their items.
+  /// All sessions whose end is not stored yet, by the numbers in their items.
   private(set) var sessions: [Int32: StoredSession] = [:]
   private var named: [String: StoredSession] = [:]
   private var nextNumber: Int32 = 0
@@ -45,15 +45,14 @@ final class StoreWriter {
   private var published: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
-  /// Until this time the writer checks the queue by itself, so that no loop must wake it for entries that no request
-  /// awaits.
+  /// Until this time the writer checks the queue by itself, so that loops need not wake it for notes.
   private var attentiveUntil = MonotonicTime.zero
   private(set) var retryAt: MonotonicTime?
   /// The log is not copied before this time, because the last copy found no room.
   private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
-  /// The last synchronisation with `sync: always`, if it has just ended, and the number of clients that waited then,
-  /// for it or for the next.
+  /// The last synchronisation with `sync: always`, if it has just ended. `waiters` is the number of clients that waited
+  /// at its end, for it or for the next.
   private var lastSync: (end: MonotonicTime, duration: TimeSpan, waiters: Int)?
 
   /// The kind of a failure, which decides how to recover.
@@ -106,9 +105,9 @@ final class StoreWriter {
     }
   }
 
-  /// Waits a moment if fewer clients wait than at the last synchronisation, since the clients that it has served are
-  /// about to submit again. Without this, clients that happen to form two groups stay in them, and each group needs
-  /// synchronisations of its own.
+  /// Waits a moment if fewer clients wait than at the last synchronisation, since the clients that have just got their
+  /// responses are about to submit again. Without this wait, clients that happen to form two groups stay in two groups,
+  /// and each group needs its own synchronisations.
   private func waitForCompany() {
     guard let sync = lastSync.take(), sync.waiters >= Self.minimumCompany else { return }
     let count = store.submissions.awaited
@@ -146,7 +145,7 @@ final class StoreWriter {
     }
   }
 
-  /// The transaction has a change, because SQLite synchronises nothing for an empty transaction.
+  /// Commits a small change, because SQLite synchronises nothing for an empty transaction.
   private func synchronise(_ file: StoreFile) throws(SQLiteDatabase.Failure) {
     try file.synchronise(true)
     syncCount += 1
@@ -208,8 +207,8 @@ final class StoreWriter {
   }
 
   /// Called when an entry does not follow the entries before it. Earlier entries are stored and acknowledged. This
-  /// entry and later ones are not, and their tickets have failed. The next process continues from the stored entries.
-  /// Other sessions are not affected.
+  /// entry and later entries are not stored, and their tickets fail. The next process continues from the stored
+  /// entries. Other sessions are not affected.
   private func stopStoring(_ session: StoredSession, from ticket: UInt64) {
     session.isFaulty = true
     session.progress.lose(from: ticket)
@@ -306,8 +305,8 @@ final class StoreWriter {
     }
   }
 
-  /// The sessions for which `condition` returns true, in the order in which they began: one may have ended before
-  /// another of its name began.
+  /// The sessions for which `condition` returns true, in the order in which they began: a session may have ended before
+  /// another session of the same name began.
   func sessions(where condition: (StoredSession) -> Bool) -> [StoredSession] {
     sessions.values.filter(condition).sorted { $0.id < $1.id }
   }
@@ -375,8 +374,8 @@ final class StoreWriter {
     notifyAll()
   }
 
-  /// Stores all entries that were taken. If a message was withdrawn before, its client has got an error, and the
-  /// message is stored only together with its withdrawal.
+  /// Stores all entries that were taken. A message that was withdrawn before is stored only together with its
+  /// withdrawal, because its client has got an error.
   private func recover() {
     do throws(SQLiteDatabase.Failure) {
       if let file {
@@ -414,7 +413,7 @@ final class StoreWriter {
     if retryAt == nil, file?.isInPlace == false { fail(.broken(Self.misplaced)) }
     if retryAt != nil { recover() }
     guard let file, retryAt == nil else {
-      // The store is not marked as closed in order, because entries are missing.
+      // The store is not marked as cleanly closed, because entries are missing.
       return store.logger.error("the store is closed with changes that are not stored")
     }
     do throws(SQLiteDatabase.Failure) {

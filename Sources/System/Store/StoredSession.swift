@@ -27,7 +27,7 @@ final class StoredSession {
   /// configuration had it at the last start.
   var unusedSince: Int64?
 
-  // MARK: What is stored
+  // MARK: The stored rows
 
   /// Whether the row of `sessions` is stored.
   var isKnown = false
@@ -40,7 +40,7 @@ final class StoredSession {
   var stateBytes = 0
   /// The position after the last stored push or gap.
   var storedPosition: UInt64 = 0
-  /// Whether the rows do not represent the state before the present commit, because a commit has failed.
+  /// Whether the rows lack changes from before the present commit, because a commit has failed.
   var isBehind: Bool { content.isBehind }
   /// Whether an entry did not follow the entries before it, which is a bug. Later entries are not stored.
   var isFaulty = false
@@ -63,7 +63,7 @@ final class StoredSession {
 
   var needsCompaction: Bool { content.needsCompaction(changeBytes: changeBytes, stateBytes: stateBytes) }
 
-  /// Called when the rows do not represent the state any more.
+  /// Called when the rows no longer represent the state.
   func setBehind() {
     content.isBehind = true
     clear()

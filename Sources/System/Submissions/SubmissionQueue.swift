@@ -11,8 +11,8 @@ package protocol StoreCommand: Sendable {}
 
 /// Everything that a store has taken from its queue at once. Used only on the thread of the store.
 ///
-/// A class, since a noncopyable struct as a property of its owner fails in optimised builds: reading it in a condition
-/// (`isEmpty`) counts as an access until the end of the condition's body, which modifies it.
+/// A class, since a noncopyable struct fails as a property of its owner in optimised builds. Reading it in a condition
+/// (`isEmpty`) counts as an access until the end of the condition's body, and the body modifies it.
 package final class SubmissionBatch {
   package struct Item: Sendable {
     package let entry: JournalEntry
@@ -24,7 +24,7 @@ package final class SubmissionBatch {
 
   package fileprivate(set) var items: [Item] = []
   package fileprivate(set) var commands: [any StoreCommand] = []
-  /// Number of awaited submissions among the items, which were made with `submit` and not with `note`.
+  /// Number of awaited submissions among the items: submissions by `submit`, not by `note`.
   package fileprivate(set) var awaited = 0
   /// The number of the last entry that was taken.
   package fileprivate(set) var last: UInt64 = 0
@@ -50,12 +50,12 @@ package final class SubmissionBatch {
 /// woken once per burst, and only while it sleeps.
 package final class SubmissionQueue: TurnEndTarget, Sendable {
   package struct Limits: Sendable {
-    /// Maximum bytes that wait to be stored. Above it, messages are refused.
+    /// Maximum pending bytes. Above it, messages are refused.
     let pendingBytes: Int
     /// Above this, reading from upstreams pauses, so that messages of clients still have room.
     let pauseBytes: Int
-    /// Maximum delay of entries that are not awaited, so that they are written together with others. If the process is
-    /// killed meanwhile, they are lost.
+    /// Maximum delay of notes, so that they are written together with other entries. If the process is killed
+    /// meanwhile, they are lost.
     let noteDelay: TimeSpan
 
     package init(pendingBytes: Int, pauseBytes: Int, noteDelay: TimeSpan = SubmissionQueue.noteDelay) {
@@ -73,7 +73,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     /// Number of entries submitted so far.
     var submitted: UInt64 = 0
     var awaited = 0
-    /// Not nil while the store sleeps: the time at which it checks the queue even if it is not woken.
+    /// When the sleeping store checks the queue even if it is not woken. nil while the store is awake.
     var sleepsUntil: MonotonicTime?
     var isClosing = false
     /// Whether the store has checked the queue for the last time.
@@ -86,8 +86,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
       return sleepsUntil != nil
     }
 
-    /// For entries that are not awaited. Returns whether the store must be woken, because it would sleep longer than
-    /// `delay`.
+    /// For notes. Returns whether the store must be woken, because it would sleep longer than `delay`.
     mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
       guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
       sleepsUntil = nil
@@ -144,7 +143,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// The outcome of an entry that is neither stored nor lost. While the store recovers, entries submitted before may be
   /// stored at any moment, and entries submitted meanwhile are stored later. So neither has failed.
   var outcomeOfUnstored: JournalOutcome {
-    // Read in this order: the store works before its recovery ends.
+    // Read in this order, because `setFailed` stores the failure before it ends the recovery.
     guard !recovering.load(ordering: .acquiring) else { return .pending }
     return isFailed ? .failed : .pending
   }
@@ -179,14 +178,13 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   // MARK: For the store
 
   /// Takes everything if a submission is awaited, a command was added, or the queue is closing. If there was nothing to
-  /// take, returns when the store must check the queue again; it is woken earlier for entries that must not wait so
-  /// long.
+  /// take, returns the time at which the store must check the queue again. The store is woken earlier for entries that
+  /// must not wait so long.
   ///
   /// - Parameters:
   ///   - batch: an empty batch, which is filled.
-  ///   - isDue: whether entries that are not awaited are taken, too.
-  ///   - attention: until this time, the store checks often enough that it need not be woken for entries that are not
-  ///     awaited.
+  ///   - isDue: whether notes are taken, too.
+  ///   - attention: until this time, the store checks often enough that it need not be woken for notes.
   ///   - recovers: whether the store has failed and now stores the entries that it has taken. Then everything is taken.
   ///     `setFailed` ends the recovery.
   package func take(
@@ -216,8 +214,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// The number of the entry that was submitted last.
   package var lastSubmitted: UInt64 { queue.withLock { $0.submitted } }
 
-  /// Entries of this size do not wait any more. Returns whether reading from upstreams may resume because of this: then
-  /// each session must be notified.
+  /// Subtracts bytes that are no longer pending. Returns whether reading from upstreams may therefore resume. Each
+  /// session must then be notified.
   package func release(bytes: Int) -> Bool {
     let (before, after) = pending.subtract(bytes, ordering: .relaxed)
     return before > limits.pauseBytes && after <= limits.pauseBytes

@@ -3,7 +3,7 @@ import Continuity
 import JSONCodec
 import SocketIO
 
-/// Data from a Socket.IO server for calls, and for the next connection.
+/// The acknowledgements of a Socket.IO server as replies to calls, and the data that the next connection needs.
 extension SocketIOProtocol {
   func acknowledged(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolEvent {
     guard let id = content.id else { return .ignored }

@@ -165,8 +165,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return frames
   }
 
-  /// Whether the response of a namespace, which has now arrived or become impossible, is the pending setup step. If so,
-  /// it is not pending any more.
+  /// Whether the pending setup step is the response of this namespace, which has now arrived or become impossible. If
+  /// so, the step is no longer pending.
   private mutating func isAwaited(_ namespace: Int) -> Bool {
     guard awaited == namespace + 1 else { return false }
     awaited = nil
@@ -342,7 +342,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .none
   }
 
-  /// Events that were kept during the setup follow the message that releases them.
+  /// Returns the next meaning of the last message. Events that were kept during the setup follow the message that
+  /// releases them.
   package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
     if let event = pending {
       pending = nil

@@ -25,7 +25,7 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
     package init(name: String) { self.name = name }
   }
 
-  /// What happens to the acknowledgements that the server requests.
+  /// How the acknowledgements that the server requests are sent.
   package enum Acknowledgements: String, CaseIterable, Sendable {
     /// The gateway sends them, empty, when the push is stored.
     case stored

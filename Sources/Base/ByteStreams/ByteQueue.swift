@@ -135,7 +135,7 @@ package struct ByteQueue: ~Copyable {
     }
     tail &+= digits
     var end = unsafe base.unsafelyUnwrapped + tail
-    // Two digits per division, which takes most of the time.
+    // Two digits per division, since divisions take most of the time.
     while value >= 10 {
       let (quotient, pair) = value.quotientAndRemainder(dividingBy: 100)
       let ones = 48 &+ pair % 10

@@ -1,6 +1,7 @@
 /// Immutable bytes that any number of readers can use at once, on any thread.
 ///
-/// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
+/// A push from the upstream is rendered into a `ByteString`, and every poll that returns the push sends from the same
+/// memory.
 @safe
 @usableFromInline
 package struct ByteString: Sendable {

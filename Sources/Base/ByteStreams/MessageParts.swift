@@ -1,4 +1,5 @@
-/// The payload of one message, in up to three parts. So what surrounds a large content is written without a copy of it.
+/// The payload of one message, in up to three parts. So the text around a large content is written without a copy of
+/// the content.
 package struct MessageParts: ~Escapable {
   package let head: Span<UInt8>
   package let content: Span<UInt8>

@@ -1,6 +1,6 @@
 /// A point in time on a monotonic clock, in nanoseconds since an unspecified origin.
 ///
-/// Only Reactor reads the clock. Other code takes a `MonotonicTime` as an argument, so a test can pass any value.
+/// Machines and codecs do not read the clock. They take a `MonotonicTime` as an argument, so a test can pass any value.
 @frozen
 @usableFromInline
 package struct MonotonicTime: Hashable, Comparable, Sendable {

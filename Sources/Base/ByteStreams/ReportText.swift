@@ -2,8 +2,8 @@
 ///
 ///     "the upstream responded with \(quoted: reason) instead of …"
 ///
-/// A peer may repeat secrets that it received, so secrets are masked within quotes. Our own words are not searched: a
-/// user's secret may be `pass`, which is part of `password`.
+/// A peer may repeat secrets that it received, so secrets are masked within quotes. The program's own words are not
+/// searched: a user's secret may be `pass`, which is part of `password`.
 package struct ReportText: Hashable, Sendable, ExpressibleByStringInterpolation, CustomStringConvertible {
   private struct Part: Hashable, Sendable {
     var text: String
@@ -16,7 +16,7 @@ package struct ReportText: Hashable, Sendable, ExpressibleByStringInterpolation,
 
   package init(stringInterpolation: StringInterpolation) { parts = stringInterpolation.text.parts }
 
-  /// Our own words.
+  /// Creates a text of the program's own words.
   package init(_ text: String) { parts = [Part(text: text, isQuoted: false)] }
 
   package var description: String { parts.reduce(into: "") { $0 += $1.text } }

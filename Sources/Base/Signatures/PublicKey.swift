@@ -16,7 +16,7 @@ package final class PublicKey: Sendable {
     case coordinateSize
     case notOnCurve
     case unsupported
-    /// OpenSSL refuses it, or has no memory.
+    /// OpenSSL refuses the key, or has no memory for it.
     case library
 
     package var description: String {

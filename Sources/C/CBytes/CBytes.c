@@ -58,7 +58,7 @@ enum {
   TOO_LARGE_1000 = 1 << 6,  // 11110101 1000____, and any larger first byte with this
   OVERLONG_4 = 1 << 6,      // 11110000 1000____
   CONTINUES = 1 << 7,       // 10______ 10______: wrong unless it is the third or fourth byte of a sequence
-  // Does not depend on the lower half of the first byte.
+  // Errors that do not depend on the lower half of the first byte.
   ANY_LOW = TOO_SHORT | TOO_LONG | CONTINUES,
   ABOVE_F4 = ANY_LOW | TOO_LARGE | TOO_LARGE_1000,
 };
@@ -66,8 +66,8 @@ enum {
 /// Returns a value other than zero if a pair whose second byte is in `bytes` is wrong. The further arguments are the
 /// text one, two and three bytes earlier.
 ///
-/// Three halves of a pair select entries of three tables, and an error is a bit that all three have (Keiser and Lemire,
-/// "Validating UTF-8 in less than one instruction per byte", 2021).
+/// Three of the four half-bytes of a pair select entries of three tables, and an error is a bit that all three have
+/// (Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte", 2021).
 LOOKS_UP static inline block errors(block bytes, block before1, block before2, block before3) {
   const block by_first_high = {
       TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG,

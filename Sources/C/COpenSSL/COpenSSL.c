@@ -184,7 +184,7 @@ static int encode_ecdsa_signature(const unsigned char *signature, unsigned char 
   ECDSA_SIG *pair = ECDSA_SIG_new();
   BIGNUM *r = BN_bin2bn(signature, 32, NULL), *s = BN_bin2bn(signature + 32, 32, NULL);
   if (pair != NULL && r != NULL && s != NULL && ECDSA_SIG_set0(pair, r, s) == 1) {
-    // The signature object owns them now.
+    // The signature object owns r and s now.
     r = s = NULL;
     length = i2d_ECDSA_SIG(pair, encoding);
   }

@@ -56,7 +56,7 @@ package struct Deflater: ~Copyable {
     run(input, Z_NO_FLUSH, into: &output)
   }
 
-  /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another.
+  /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another stream.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
   /// Discards the history, so that the next message can be decompressed without earlier messages.

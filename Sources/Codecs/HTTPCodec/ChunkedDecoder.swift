@@ -196,8 +196,8 @@ package struct ChunkedDecoder {
     guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
     let size = Int(remaining)
     total &+= size
-    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates; unused allowance
-    // reduces it.
+    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates. Unused allowance
+    // reduces the excess.
     overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
     guard overhead <= limits.chunkOverheadBytes else {
       throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)

@@ -29,8 +29,8 @@ package struct HTTPClientRequest: Sendable {
     fields.append((name, value))
   }
 
-  /// Whether Content-Length is sent. Methods that anticipate content have it even for empty content, since a server may
-  /// require it (RFC 9110 §8.6).
+  /// Whether Content-Length is sent. For methods that anticipate content, it is sent even for empty content, since a
+  /// server may require it (RFC 9110 §8.6).
   private var hasLength: Bool {
     switch method {
     case .post, .put, .patch: true

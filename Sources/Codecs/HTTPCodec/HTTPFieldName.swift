@@ -114,7 +114,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// What a quotation mark means in the elements of the field, if it is a list.
+  /// The meaning of a quotation mark in the elements of the field, if the field is a list.
   package var listQuoting: HTTPListElements.Quoting {
     switch self {
     case .ifMatch, .ifNoneMatch: .entityTags

@@ -10,8 +10,8 @@ package final class HTTPHeadPool {
   /// The maximum number of free heads. Further heads are freed when returned.
   package let capacity: Int
   private var free: [UnsafeMutablePointer<HTTPRequestHead>]
-  /// The memory of one input buffer. One suffices, since a request that arrives complete returns it before the next is
-  /// read.
+  /// The memory of one input buffer. One suffices, since a request that arrives complete returns it before the next
+  /// request is read.
   private var spareInput = ByteQueue()
 
   package init(limits: HTTPLimits = HTTPLimits(), capacity: Int = 64) {

@@ -54,8 +54,8 @@ package struct HTTPLimits: Sendable, Equatable {
   package init() {}
 
   /// The limits for requests that another gateway forwards, after it has accepted them within these limits. It sends
-  /// the target, the accepted fields, and a few fields of its own. One of these describes the client in base64: it
-  /// repeats claims of a token in the head, and two lists of names of at most 1 KiB each.
+  /// the target, the accepted fields, and a few fields of its own. One of these fields describes the client in base64.
+  /// It repeats claims of a token in the head, and contains two lists of names of at most 1 KiB each.
   package var forPeers: HTTPLimits {
     var limits = self
     limits.headBytes = 2 * headBytes + 8 * 1024

@@ -40,7 +40,7 @@ extension HTTPServerConnection {
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Sends `Connection: close` in the pending response, or closes after the one being written.
+  /// Sends `Connection: close` in the pending response, or closes after the response being written.
   package mutating func closeAfterThisResponse() {
     if state.response != .closed { state.apply(.keepAliveRefused) }
   }
@@ -85,8 +85,8 @@ extension HTTPServerConnection {
     }
   }
 
-  /// Whether the pending response may be bytes prepared earlier on another connection that met the same condition.
-  /// Nothing in such a response depends on the request's method, version or persistence.
+  /// Whether the pending response may be bytes prepared earlier on another connection that met this condition. Nothing
+  /// in such a response depends on the request's method, version or persistence.
   @inlinable package var canSendPreparedResponse: Bool {
     state.response == .pending && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }

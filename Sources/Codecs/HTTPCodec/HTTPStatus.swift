@@ -44,7 +44,7 @@ package struct HTTPStatus: RawRepresentable, Hashable, Sendable {
   package static let gatewayTimeout = HTTPStatus(rawValue: 504)
   package static let versionNotSupported = HTTPStatus(rawValue: 505)
 
-  /// 1xx: an interim response, sent before the final one (RFC 9110 §15.2).
+  /// 1xx: an interim response, sent before the final response (RFC 9110 §15.2).
   package var isInterim: Bool { rawValue < 200 }
 
   /// Whether a response with this status has no content (RFC 9112 §6.3, rule 1).

@@ -22,7 +22,7 @@ package struct HTTPURL: Hashable, Sendable {
     }
   }
 
-  /// - Parameter url: of any scheme. It must not have a fragment.
+  /// - Parameter url: a URL of any scheme, without a fragment.
   package init(_ url: URLParts, isSecure: Bool) throws(URLAuthorityError) {
     let authority = try url.parseAuthority()
     self.isSecure = isSecure
@@ -32,7 +32,7 @@ package struct HTTPURL: Hashable, Sendable {
     target = url.path.hasPrefix("/") ? String(url.path) : "/" + url.path
   }
 
-  /// Scheme, host and port. The rest, the path too, may contain tokens.
+  /// Scheme, host and port. The rest, including the path, may contain tokens.
   package var origin: String { (isSecure ? "https://" : "http://") + withPort(URLAuthority.bracketed(host)) }
 
   /// The whole URL with its credentials. It can be parsed again.

@@ -43,7 +43,8 @@ extension HTTPRequestHead {
       framing = .chunked
       return
     }
-    // Some HTTP/1.0 clients end their content by closing the connection. Read as empty, it would be lost silently.
+    // Some HTTP/1.0 clients end their content by closing the connection. If the content were read as empty, it would be
+    // lost silently.
     if isHTTP10, method == .post, !fields.contains(.contentLength) { throw .missingContentLength }
     let length = try contentLength(limits)
     framing = length == 0 ? .none : .length(length)

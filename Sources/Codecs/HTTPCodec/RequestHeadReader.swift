@@ -106,7 +106,8 @@ extension HTTPRequestHead {
     // The text form of the PROXY protocol.
     if method == .other, line.starts(with: "PROXY TCP") || line.starts(with: "PROXY UNKNOWN") { throw .proxyHeader }
 
-    // The version first: a client that speaks another protocol gets that error instead of one about its target.
+    // The version is checked first: a client that speaks another protocol then gets the error of the version, not of
+    // the target.
     let targetStart = index &+ 1
     guard line.count >= targetStart &+ 2, let space = line.lastSpace(), space > targetStart else {
       throw .malformedRequestLine

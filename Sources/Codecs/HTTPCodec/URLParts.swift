@@ -21,7 +21,7 @@ package struct URLParts {
     path = rest[authority.endIndex...]
   }
 
-  /// Whether the scheme is the secure one of `schemes`; nil if it is neither.
+  /// Whether the scheme is the secure scheme of `schemes`; nil if it is neither.
   package func isSecure(_ schemes: (plain: String, secure: String)) -> Bool? {
     let scheme = scheme.lowercased()
     return scheme == schemes.secure ? true : scheme == schemes.plain ? false : nil

@@ -100,14 +100,14 @@ private enum JSONSpecials {
   @inline(__always)
   static func isSpecial(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x22 || byte == 0x5C }
 
-  /// The number of bytes of `word`, from the lowest, before the first special one; 8 if there is none.
+  /// The number of bytes of `word`, from the lowest, before the first special byte; 8 if there is none.
   @inline(__always)
   static func plainBytes(before word: UInt64) -> Int {
     let ones: UInt64 = 0x0101_0101_0101_0101
     let quote = word ^ (ones &* 0x22)
     let backslash = word ^ (ones &* 0x5C)
     let control = (word &- ones &* 0x20) & ~word
-    // A borrow can flag the byte above a special one, but the lowest flag is always right.
+    // A borrow can flag the byte above a special byte, but the lowest flag is always right.
     let flags = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & (ones &* 0x80)
     return flags.trailingZeroBitCount >> 3
   }

@@ -55,7 +55,7 @@ struct JSONScanner {
   /// After `enter`: whether a later member of the same object also has this name.
   mutating func hasAnother(_ name: [UInt8], in text: Span<UInt8>) -> Bool {
     while skipValue(text), skip(UInt8(ascii: ","), text) {
-      // An element of an array has no name, so nil.
+      // An element of an array has no name, so `name` returns nil.
       guard let found = self.name(in: text) else { return false }
       if JSONString.equals(text.extracting(found), name) { return true }
     }

@@ -18,7 +18,7 @@ package struct ProxyBypass: Hashable, Sendable {
 
   private struct Rule: Hashable {
     let pattern: Pattern
-    /// nil matches any port.
+    /// The port; nil matches any port.
     let port: UInt16?
     /// The rule as written.
     let text: String

@@ -10,8 +10,8 @@ package struct ProxyCredentials: Hashable, Sendable {
     self.password = password
   }
 
-  /// The value of a Proxy-Authorization field. The user name must have no colon, and neither part control characters
-  /// (RFC 7617 §2).
+  /// The value of a Proxy-Authorization field. The user name must not contain a colon, and neither part may contain
+  /// control characters (RFC 7617 §2).
   var basic: String { BasicCredentials.fieldValue("\(username):\(password)") }
 
   /// Why these credentials cannot be sent, or nil if they can. For SOCKS, each length is one byte (RFC 1929 §2).

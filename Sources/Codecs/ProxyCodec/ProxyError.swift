@@ -73,8 +73,8 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     let name = refusal.status == 407 ? "proxy-authenticate" : "www-authenticate"
     var schemes: [String] = []
     for field in refusal.fields where field.name.lowercased() == name {
-      // The parts outside quoted strings, whose commas separate nothing. The first word of an element is a scheme
-      // unless '=' follows.
+      // Reads only the parts outside quoted strings, since commas inside the strings separate nothing. The first word
+      // of an element is a scheme unless '=' follows.
       for (index, part) in field.value.split(separator: "\"", omittingEmptySubsequences: false).enumerated()
       where index % 2 == 0 {
         for element in part.split(separator: ",") {

@@ -4,8 +4,8 @@ import ByteStreams
 ///
 /// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. Only a trusted proxy's header may be believed.
 package struct ProxyHeader: Equatable, Sendable {
-  /// The client's address; nil if the proxy speaks for itself, such as in a health check, or does not know the client's
-  /// IP address.
+  /// The client's address; nil if the connection is the proxy's own, such as a health check, or if the proxy has no IP
+  /// address of the client.
   package let address: IPAddress?
   /// The client's port.
   package let port: UInt16

@@ -5,7 +5,7 @@ import ByteStreams
 ///     choosing ──method 0──▶ connecting ──reply 0──▶ open
 ///         └─method 2─▶ authenticating ─status 0─▲
 package struct SOCKSHandshake: ProxyHandshake, Sendable {
-  /// What the proxy connects to.
+  /// The destination that the proxy connects to.
   package enum Destination: Hashable, Sendable {
     /// A name of 1 to 255 bytes, which the proxy resolves.
     case name(String)
@@ -119,7 +119,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
 
   /// The length in bytes of the reply to the request (§6): version, reply, reserved, and the address and port that the
   /// proxy uses. Returns nil if more bytes are needed. A failure is reported at the second byte, because some proxies
-  /// close the connection after it.
+  /// close the connection after this byte.
   private func replyLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
     guard bytes.count > 0 else { return nil }
     guard bytes[0] == Self.version else { throw .notSOCKS5(bytes[0]) }

@@ -156,7 +156,7 @@ package struct RESPReader: ~Copyable {
     let isNegative = text.starts(with: "-")
     let digits = isNegative || text.starts(with: "+") ? text.extracting(1..<text.count) : text
     if let value = digits.decimalValue() { return isNegative ? -Int64(value) : Int64(value) }
-    // Its magnitude does not fit into an Int64.
+    // The magnitude of this number does not fit into an Int64.
     if text.equals("-9223372036854775808") { return .min }
     throw .malformedInteger
   }

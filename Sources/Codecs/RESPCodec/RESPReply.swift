@@ -12,13 +12,13 @@ package enum RESPReply: Hashable, Sendable {
   case null
   case array([RESPReply])
 
-  /// nil for other kinds.
+  /// The integer; nil for other kinds.
   package var integer: Int64? { if case .integer(let value) = self { value } else { nil } }
 
-  /// nil for other kinds.
+  /// The bytes of a string; nil for other kinds.
   package var bytes: [UInt8]? { if case .bulk(let bytes) = self { bytes } else { nil } }
 
-  /// nil for other kinds.
+  /// The elements of an array; nil for other kinds.
   package var elements: [RESPReply]? { if case .array(let elements) = self { elements } else { nil } }
 
   /// The text of a string or status, with invalid UTF-8 replaced by U+FFFD; nil for other kinds.

@@ -14,7 +14,7 @@ import HTTPCodec
 ///     case .refused(let refusal): … the rest of `input` is the beginning of its body: see RefusalBody
 ///     }
 package struct ClientHandshake: ~Copyable {
-  /// What client and server agreed on.
+  /// The parameters on which client and server have agreed.
   package struct Agreement: Hashable, Sendable {
     package let subprotocol: String?
     package let compression: MessageCompression.Settings?

@@ -52,7 +52,7 @@ package struct CompressionOffer: Hashable, Sendable {
     settings.outboundResets = response.clientResets
     settings.inboundResets = response.serverResets
     settings.inboundWindowBits = try Self.bits(response.serverWindow, "server_max_window_bits") ?? 15
-    // §7.1.2.2: a value above the offered one is useless but harmless, since our own is used.
+    // §7.1.2.2: a value above the offered value is useless but harmless, since the offered value is then used.
     settings.outboundWindowBits = min(try Self.bits(response.clientWindow, "client_max_window_bits") ?? 15, windowBits)
     settings.level = level
     settings.memoryLevel = memoryLevel

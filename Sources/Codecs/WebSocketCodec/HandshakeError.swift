@@ -7,7 +7,7 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
   case notHTTP(HTTPProtocolError)
   /// The connection ended before the response was complete.
   case endOfInput
-  /// More interim responses than the limit, and no final one.
+  /// More interim responses than the limit, and no final response.
   case tooManyInterimResponses(limit: Int)
   /// HTTP/1.0 has no upgrade (RFC 9110 §7.8).
   case notHTTP11

@@ -9,7 +9,7 @@ package struct MaskingKey: Hashable, Sendable {
   package init(bytes: UInt32) { self.bytes = bytes }
 
   package init(using generator: inout some RandomNumberGenerator) {
-    // The requirement itself: the generic function that returns a `UInt32` is not specialised across modules.
+    // Calls the protocol's requirement: the generic function that returns a `UInt32` is not specialised across modules.
     let word: UInt64 = generator.next()
     bytes = UInt32(truncatingIfNeeded: word)
   }
@@ -55,7 +55,7 @@ package struct MaskingKey: Hashable, Sendable {
       unsafe target.storeBytes(of: masked, toByteOffset: offset, as: UInt64.self)
       offset &+= 8
     }
-    // The last word overlaps the one before it, and its key begins with another byte.
+    // The last word overlaps the word before it, and its key begins with another byte.
     let shift = UInt64(last & 3) &* 8
     let key = shift == 0 ? word : word &>> shift | word &<< (64 &- shift)
     unsafe target.storeBytes(

@@ -164,7 +164,7 @@ package struct MessageCompression: ~Copyable {
   }
 }
 
-/// A message that is compressed before it is sent, and the result so far.
+/// A message that is compressed ahead, in parts, and the result so far.
 private final class MessageAhead {
   let number: UInt64
   /// Bytes of the message that have been compressed.

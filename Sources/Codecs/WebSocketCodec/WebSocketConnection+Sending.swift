@@ -108,7 +108,7 @@ extension WebSocketConnection {
   /// Appends the pending replies: pongs in the order of their pings, then the close frame that responds to the peer's
   /// close frame or reports its error.
   ///
-  /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest one.
+  /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest pong.
   package mutating func writeReplies(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {

@@ -4,8 +4,8 @@
 /// Each limit names its precedent in other implementations and the attack it stops.
 package struct WebSocketLimits: Hashable, Sendable {
   /// Bytes of one message, all fragments together, before and after decompression; above it 1009. Precedent: Python's
-  /// websockets 1 MiB, aiohttp 4 MiB, ws (Node) 100 MiB. 16 MiB because exchanges send snapshots of several. Stops: an
-  /// endless message.
+  /// websockets 1 MiB, aiohttp 4 MiB, ws (Node) 100 MiB. 16 MiB because exchanges send snapshots of several MiB. Stops:
+  /// an endless message.
   package var messageBytes = 16 << 20
 
   /// Number of frames of one message; above it 1009. Precedent: Tomcat and Netty limit only the bytes. 131,072 because
@@ -19,7 +19,7 @@ package struct WebSocketLimits: Hashable, Sendable {
 
   /// Messages up to this many bytes may have any ratio, since a message of that size is acceptable anyway. DEFLATE
   /// compresses ten mebibytes of one letter by a factor of 1,030. Equals the default of `messageBytes`, so the ratio
-  /// matters only if that is raised.
+  /// matters only if `messageBytes` is raised.
   package var inflationFloor = 16 << 20
 
   /// The number of pending pongs. Above it only the newest ping gets a pong, as RFC 6455 §5.5.3 allows. Sixteen because

@@ -18,7 +18,7 @@ package final class API: HTTPApplication {
   let common: CommonState
   /// Measures the turns of the loop.
   package let latencies: LoopLatencies
-  /// nil if there are no other gateways.
+  /// Sends requests to other gateways; nil if there are no other gateways.
   let forwarder: Forwarder?
   private let router: Router
   private let messageLimits: IncomingMessage.Limits
@@ -68,10 +68,10 @@ package final class API: HTTPApplication {
   private struct Pending {
     let request: PendingRequest
     let grant: Grant?
-    /// The client for which its parts of totals with a reserve are counted.
+    /// The client for which the request counts in totals with a reserve.
     let client: UInt64
     let coding: HTTPAcceptedCodings
-    /// nil for most requests.
+    /// The context of the request; nil for most requests.
     let context: RequestContext?
 
     func with(_ request: PendingRequest) -> Pending {
@@ -322,9 +322,9 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// Responds to a request that this gateway executes. If only the session's holder can execute it, verifies before and
-  /// after that this gateway is the holder. The process may have been stopped in between, and would then have read an
-  /// outdated state.
+  /// Responds to a request that this gateway executes. If only the session's holder can execute the request, verifies
+  /// before and after the execution that this gateway is the holder. The process may have been stopped in between, and
+  /// would then have read an outdated state.
   ///
   /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
   /// is then empty.

@@ -38,7 +38,7 @@ extension Route {
 }
 
 extension Grant {
-  /// Whether all sessions exist for the client, as without authentication.
+  /// Whether the grant allows all sessions, topics and scopes, as without authentication.
   var isUnrestricted: Bool { sessions.isAll && topics.isAll && scopes == [.send, .receive, .call, .admin] }
 
   func allows(_ session: Session) -> Bool {

@@ -3,7 +3,7 @@ import ByteStreams
 /// Splits the body of a batch into its lines. A line ends with LF or CRLF, and empty lines are skipped.
 ///
 /// Lines are copied out of the body in pieces of up to `pieceBytes`. A message that stays queued longer than its
-/// neighbours keeps at most its piece in memory; the limits of the queue count its own bytes.
+/// neighbours keeps at most its piece in memory. The limits of the queue count only the bytes of the message.
 enum BatchLines {
   /// Large enough for one allocation per 40 messages of 100 bytes. Small enough that 1,024 messages, the default limit
   /// of a queue, keep no more than 4 MiB, the default limit of its bytes.
@@ -12,7 +12,8 @@ enum BatchLines {
   /// Expected bytes per line, by which memory for the result is reserved. With shorter lines it grows.
   private static var expectedBytes: Int { 64 }
 
-  /// Maximum number of empty lines. Each takes about as long as a message, and the limit of messages does not count it.
+  /// Maximum number of empty lines. Each takes about as long as a message, but does not count towards the limit of
+  /// messages.
   static var maximumEmptyLines: Int { 65_536 }
 
   /// - Parameters:

@@ -129,8 +129,8 @@ struct AcceptedHost: ~Copyable {
 }
 
 extension HTTPRequestHead {
-  /// Whether a browser wants to show the response as the page of a tab, and not in a frame. Pages send Origin with
-  /// POST, which is refused.
+  /// Whether a browser requests the page of a tab, and not of a frame. POST requests of pages have Origin, and are
+  /// refused.
   fileprivate var isNavigation: Bool {
     !fields.contains(.origin) && fields.first("sec-fetch-mode")?.equals("navigate") ?? false
       && fields.first("sec-fetch-dest")?.equals("document") ?? false

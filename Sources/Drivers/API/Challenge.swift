@@ -5,7 +5,7 @@ import ByteStreams
 enum Challenge {
   /// The request has no credentials.
   case missing
-  /// The description is our own text: it repeats nothing of the token.
+  /// The description is a text of this program, and repeats nothing of the token.
   case invalidToken(String)
   case insufficientScope(Scopes)
   /// Only other gateways may send the request. Distinguishes this response from a 403 that is for their client.

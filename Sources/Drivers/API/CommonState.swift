@@ -23,7 +23,7 @@ package final class CommonState: Sendable {
   let reload: ReloadControl
   /// Reads the state of the store; nil if sessions are in memory only.
   private let storeState: (@Sendable () -> StoreState)?
-  /// nil unless other gateways share the sessions.
+  /// The identity of this gateway; nil unless other gateways share the sessions.
   let gateway: GatewayIdentity?
   let registry: MetricsRegistry
   let metrics: APIMetrics
@@ -42,8 +42,8 @@ package final class CommonState: Sendable {
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. The lock is held for about two dictionary look-ups per request with a key.
   let idempotency: Locked<IdempotencyTable>
-  /// The ids of forwarded requests whose messages are accepted. Kept apart from the keys of clients, whose number is
-  /// promised.
+  /// The ids of forwarded requests whose messages are accepted. Kept apart from the keys of clients, since
+  /// `http.idempotency_keys` promises how many keys are remembered.
   let forwarded: Locked<IdempotencyTable>
   /// The last minutes, for the plots of the status page.
   let history = Locked(GatewayHistory())
@@ -81,7 +81,8 @@ package final class CommonState: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    // Without authentication a client is an address, which many clients may have. The reserve protects the others.
+    // Without authentication, a client is an address, which many clients may have, so it may use all keys. The reserve
+    // protects other addresses.
     let keys = settings.http.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
@@ -102,8 +103,8 @@ package final class CommonState: Sendable {
     }
   }
 
-  /// Removes expired keys first: while no request has a key, nothing else does. One call does not block the loop for
-  /// long; the next call removes the rest.
+  /// Removes expired keys first: while no request has a key, nothing else removes them. One call does not block the
+  /// loop for long; the next call removes the rest.
   private func countIdempotencyKeys() -> Int {
     let now = ProcessInformation.monotonicTime()
     var rounds = 64

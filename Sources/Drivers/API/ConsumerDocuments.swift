@@ -13,7 +13,7 @@ extension HTTPMediaType {
       || self.is("application", "octet-stream")
   }
 
-  /// These types, for errors.
+  /// The types that `mayBeDocument` accepts, for errors.
   static var documentTypes: String {
     "application/json, or one of the defaults of clients: application/x-www-form-urlencoded or application/octet-stream"
   }

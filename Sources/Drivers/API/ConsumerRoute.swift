@@ -10,7 +10,7 @@ struct ConsumerTarget {
   }
 
   let session: Session
-  /// Empty for the list.
+  /// The name of the consumer; empty for the list.
   let name: String
   let action: Action
   /// How long a proxy on the path allows the request to take.

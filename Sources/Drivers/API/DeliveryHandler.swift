@@ -123,7 +123,7 @@ enum DeliveryJSON {
     output.append(session.deliveryTerms.prefix(ofTerm: term))
   }
 
-  /// Writes everything after the number but the final brace.
+  /// Writes everything after the number except the final brace.
   static func end(with state: DeliveryState, of session: Session, into output: inout ByteQueue) {
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)

@@ -46,7 +46,7 @@ enum ErrorPages {
 
   private static func html(_ block: Substring) -> String {
     guard block.hasPrefix("- ") else { return "<p>\(inline(block))</p>\n" }
-    // A line that does not begin an item continues the previous one.
+    // A line that does not begin an item continues the previous item.
     var items: [String] = []
     for line in block.split(separator: "\n") {
       if line.hasPrefix("- ") {

@@ -27,8 +27,8 @@ extension EventFormat {
   }
 }
 
-/// How the body of a request becomes an event of a Socket.IO upstream. It is the envelope, or with the parameter
-/// `event` the event's only argument.
+/// How the body of a request becomes an event of a Socket.IO upstream. The body is the envelope, or, with the parameter
+/// `event`, the event's only argument.
 struct EventForm {
   let parameters: EventParameters?
   let form: IncomingMessage.Form

@@ -9,7 +9,7 @@ import Peers
 import Reactor
 import Sessions
 
-/// Requests for a session that another gateway holds. Polls and streams are not among them, since every gateway has the
+/// Requests for a session that is not local. Polls and streams are not among them, since every gateway has the
 /// pushes.
 ///
 /// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. The
@@ -75,8 +75,8 @@ struct RequestToForward {
   let waits: Bool
   /// The client for which it is counted.
   let client: UInt64
-  /// If the response is the document of a session, to which this gateway adds its part: whether the request only reads.
-  /// Otherwise nil.
+  /// Whether the request only reads, if its response is the document of a session, to which this gateway adds its part;
+  /// nil for any other response.
   let readsDocument: Bool?
 
   private static func effect(of route: Route, _ request: borrowing HTTPRequestHead) -> HeldEffect {

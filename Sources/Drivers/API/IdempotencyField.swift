@@ -14,7 +14,7 @@ struct IdempotencyField {
   private let key: [UInt8]
   /// Whether the key is the id of a forwarded request. Such keys are in a table of their own.
   let isForwarded: Bool
-  /// How long the gateway that forwards may repeat the request; nil if it does not say so.
+  /// How long the forwarding gateway may repeat the request; nil if it does not state a time.
   let retention: TimeSpan?
   /// Lower case, without parameters.
   private let mediaType: [UInt8]
@@ -56,14 +56,15 @@ struct IdempotencyField {
   /// The key with its scope.
   func key(of principal: String, in session: Session) -> IdempotencyTable.Key {
     var text = ByteQueue()
-    // The length, since the subject of a token may contain any character. A session's name contains no zero byte.
+    // The length comes first, since the subject of a token may contain any character. A session's name contains no zero
+    // byte.
     text.append(decimal: principal.utf8.count)
     text.append(UInt8(0))
     text.append(principal)
     text.append(session.name)
     if let creation = session.creation {
-      // A session that was created again under the same name is a different one. The delivery prefix would not do,
-      // since it changes with each term.
+      // A session that was created again under the same name is a different session. The delivery prefix would not
+      // suffice, since it changes with each term.
       text.append(UInt8(0))
       text.append(hexadecimal: creation.incarnation, digits: 16)
     }

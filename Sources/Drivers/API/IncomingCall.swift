@@ -20,7 +20,7 @@ struct IncomingCall {
   let timeToLive: TimeSpan?
   /// How long it has waited at another gateway. Counts towards its TTL and wait.
   let waited: TimeSpan
-  /// nil for an event.
+  /// How calls are related to their replies; nil for an event.
   private let correlation: Correlation?
   /// How the body becomes an event; nil unless the upstream speaks Socket.IO.
   let event: EventForm?
@@ -93,7 +93,7 @@ struct IncomingCall {
   /// Returns the content of the body, which was prepared or is read now.
   ///
   /// - Parameters:
-  ///   - format: nil unless messages are events.
+  ///   - format: the format of events; nil unless messages are events.
   ///   - random: a random number for the id.
   func content(
     of body: RequestBody?, _ format: (any EventFormat)?, _ random: @autoclosure () -> UInt128

@@ -6,7 +6,7 @@ import Reactor
 /// Measures requests and deliveries of pushes on one event loop, in the loop's parts of the histograms.
 ///
 /// The responses of a turn are sent at its end, so they are measured then. No clock is read for it: requests are
-/// counted during the turn, and the loop knows when the turn began and ended.
+/// counted during the turn, and the loop has the times at which the turn began and ended.
 package final class LoopLatencies: TurnObserver {
   /// The kinds of requests. Requests that wait for data are measured as another interval, or not at all, since their
   /// clients choose how long to wait.

@@ -60,7 +60,7 @@ extension IncomingMessage {
     }
   }
 
-  /// - Parameter format: nil unless messages are events.
+  /// - Parameter format: the format of events; nil unless messages are events.
   func content(of body: MessageBody, _ format: (any EventFormat)?) throws(Problem) -> MessageContent {
     switch body {
     case .plain(let plain): try content(of: plain, format)

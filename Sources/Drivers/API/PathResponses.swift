@@ -5,7 +5,7 @@ import HTTPServer
 import Metrics
 import Sessions
 
-/// Responses to requests that are determined by their path.
+/// Responses that depend only on the route of a request.
 extension API {
   func respond(
     to route: Route, as representation: Representation, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,

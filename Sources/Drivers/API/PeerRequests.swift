@@ -8,7 +8,7 @@ import Peers
 import Reactor
 import Sessions
 
-/// Requests that another gateway has forwarded, because this one holds their sessions.
+/// Requests that another gateway has forwarded, because their sessions are local here.
 extension API {
   /// Returns the client of a forwarded request, which its own gateway has admitted. Throws 403 unless the sender is a
   /// gateway.
@@ -31,7 +31,7 @@ extension API {
     }
     let forwarded = RequestContext(nil, allowsCredentials: false, nil)
     forwarded.forwardedOrigin = client.origin
-    // The client's gateway counts requests, and this one counts messages.
+    // The client's gateway counts requests, and this gateway counts messages.
     forwarded.client = common.limiter.client(client.grant.principal, at: client.origin)
     context = forwarded
     return client.grant
@@ -52,8 +52,8 @@ extension API {
     return .fromPeer(pending, of: session, movesOn: movesOn)
   }
 
-  /// Whether a request of a peer must be refused, because this gateway does not hold its session. It is not forwarded
-  /// again: the peer itself looks for the holder.
+  /// Whether a request of a peer must be refused, because its session is not local. It is not forwarded again: the peer
+  /// itself looks for the holder.
   func isMisdirected(_ route: Route) -> Bool {
     guard let session = route.forwardedSession(in: common.sessions) else { return false }
     return !session.isHere

@@ -21,11 +21,11 @@ enum PendingRequest {
   /// A request that another gateway has forwarded. `movesOn`: whether it may move to the next holder while it waits
   /// here.
   indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
-  /// A request of another gateway for a session that this gateway does not hold.
+  /// A request of another gateway for a session that is not local.
   case misdirected
   case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
   indirect case refused(Problem)
-  /// A request for a session that this gateway does not know, with the problem if the session does not exist.
+  /// A request for a session that this gateway does not have, with the problem if the session does not exist.
   indirect case missing(String, Problem)
 
   /// The kind of request in the metrics of response times.

@@ -29,7 +29,7 @@ struct PollParameters {
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }
-    // A request that names namespaces but no topics must not lead to other topics.
+    // A request that names namespaces but no topics must not get topics that the grant does not allow.
     if let granted = grant?.topicFilter { options.filter = (options.filter ?? TopicFilter()).within(granted) }
     if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
       options.representation = try Self.representation(request, options)

@@ -57,7 +57,7 @@ extension API {
     case .movable(let request, _), .fromPeer(let request, _, _): return preparation(of: request)
     case .poll, .delivery, .change, .putSession, .closeSession, .listSessions, .consumer, .read, .forward, .misdirected,
       .preflight, .refused, .missing:
-      // Without content, with a small document, or with content that is passed on as it is.
+      // These requests have no content, a small document, or content that is passed on unchanged.
       return nil
     }
   }

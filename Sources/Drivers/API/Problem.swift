@@ -91,7 +91,7 @@ struct Problem: Error {
     }
   }
 
-  /// All that is true of each problem of a kind.
+  /// The properties of all problems of one kind.
   struct Row {
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     let name: StaticString
@@ -112,7 +112,7 @@ struct Problem: Error {
   enum Retry: Equatable {
     case never
     case later
-    /// `Retry-After` has this number of seconds, unless the problem has a better one.
+    /// `Retry-After` has this number of seconds, unless the problem has a more precise number.
     case after(Int)
   }
 
@@ -127,7 +127,7 @@ struct Problem: Error {
   var detail: String
   /// Replaces `detail` in the log if the client must not see all of it. Contains nothing from the client.
   var logDetail: String?
-  /// The name of a session that this gateway does not know, although another gateway may just have created it.
+  /// The name of a session that this gateway does not have, although another gateway may just have created it.
   var missingSession: String?
   let field: Field?
 

@@ -8,7 +8,8 @@ import Threading
 /// The limits of the section `limits`, for the clients of all event loops. Used from any thread.
 ///
 /// A request is counted for its principal and for its address. Each of them has a table of shards. A shard has a lock
-/// of its own, which is held for one look-up. A table without limits does not exist, and costs a check for nil.
+/// of its own, which is held for one look-up. If a scope has no limits, it has no table, and costs only a check for
+/// nil.
 final class RateLimiter: Sendable {
   /// The property by which a limit counts.
   private enum Scope { case principal, address }
@@ -137,7 +138,7 @@ final class RateLimiter: Sendable {
       }
     }
     if impossible == nil, longest == nil { return }
-    // If one limit refuses the request, the others do not count it.
+    // If one limit refuses the request, the other limits do not count it.
     for case (let table, let key, .admitted(let inCommon)) in results {
       table.with(key) { $0.refund(rate, uses, by: key, inCommon: inCommon, at: now) }
     }
@@ -195,8 +196,8 @@ final class RateLimiter: Sendable {
   // MARK: Failed authentication
 
   /// Throws 429 while this address has sent too many wrong credentials. Call it before a costly check of credentials,
-  /// such as a signature. Tokens that are found in a table need no call, so that others behind the same address cannot
-  /// lock out their users. If the check fails, `noteFailure` must follow.
+  /// such as a signature. Tokens that are found in a table need no call, so that other clients behind the same address
+  /// cannot lock out their users. If the check fails, `noteFailure` must follow.
   func checkFailures(from origin: ClientOrigin, at now: MonotonicTime) throws(Problem) {
     guard let addresses, origin != .local, addresses.limits.failures != nil else { return }
     let key = RateTable.Key(origin)

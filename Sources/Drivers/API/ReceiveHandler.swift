@@ -20,7 +20,7 @@ struct PendingReceive {
   let deadline: MonotonicTime
   /// Whether the request acknowledges pushes of an earlier receive.
   let acknowledges: Bool
-  /// The ticket of the acknowledgement while it may not be stored.
+  /// The ticket of the acknowledgement while it may not be stored yet.
   var acknowledgement: JournalTicket?
 
   mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }

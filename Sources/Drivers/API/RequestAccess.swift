@@ -14,8 +14,8 @@ struct RequestAccess: ~Copyable {
   private let state: AccessState
   private let browsers: BrowserAccess
   private let limiter: RateLimiter
-  /// The grant of clients if no credentials are needed. Each loop has its own, since all loops would contend for the
-  /// reference count of one.
+  /// The grant of clients if no credentials are needed. Each loop has its own grant, since all loops would contend for
+  /// the reference count of a single grant.
   private let everything = Grant(principal: "", scopes: .all)
   private var acceptedHost = AcceptedHost()
   private var verifier: TokenVerifier

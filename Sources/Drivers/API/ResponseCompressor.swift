@@ -10,7 +10,8 @@ struct ResponseCompressor: ~Copyable {
   /// Level 1, since it runs on the loop.
   private var deflater = Deflater(.gzip, windowBits: 15, level: 1, memoryLevel: 8)
   private var output = ByteQueue()
-  /// The time at which the content compressed so far is used up, at `timePerByte`.
+  /// The time until which the content compressed so far uses up the loop's time for compression, at `timePerByte` a
+  /// byte.
   private var paidUntil = MonotonicTime.zero
 
   /// Content below this size, in bytes, is not compressed: it fits into one packet anyway.

@@ -10,7 +10,7 @@ enum Route {
   case send(to: Session)
   case receive(from: Session)
   case delivery(DeliveryTerms.Issued, of: Session)
-  /// A delivery of a session that another gateway holds. Only the holder knows whether it exists.
+  /// A delivery of a session that is not local. Only the holder has the states of deliveries.
   case distantDelivery(of: Session)
   case call(of: Session)
   case session(Session)
@@ -18,7 +18,8 @@ enum Route {
   case putSession(String)
   case closeSession(Session)
   case sessions
-  /// `POST`, or the outcome of the last reload.
+  /// `isRequest`: whether the method is `POST`, which requests a reload. Otherwise the outcome of the last reload is
+  /// read.
   case reload(isRequest: Bool)
   indirect case consumer(ConsumerTarget)
   case document
@@ -58,7 +59,7 @@ enum Route {
   }
 }
 
-/// Maps a request to its route. The only place that knows paths.
+/// Maps a request to its route. No other type parses paths.
 struct Router {
   /// Every method that any path accepts.
   static let allMethods: StaticString = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -68,7 +69,7 @@ struct Router {
   init(_ sessions: SessionDirectory) { self.sessions = sessions }
 
   /// Throws the problem of the response if there is no route. Percent-encoded unreserved characters are equivalent to
-  /// plain ones (RFC 9110 §4.2.3).
+  /// plain characters (RFC 9110 §4.2.3).
   ///
   /// - Parameter grant: decides which sessions exist for the client. nil for a request that `needsNoCredentials`: its
   ///   response does not depend on which sessions exist.
@@ -190,7 +191,7 @@ struct Router {
     }
   }
 
-  /// Returns the route of `/v1/reload`. A reload concerns all sessions, so the credentials must allow all.
+  /// Returns the route of `/v1/reload`. A reload concerns all sessions, so the credentials must allow all sessions.
   private func reload(_ request: borrowing HTTPRequestHead, for grant: Grant?) throws(Problem) -> Route {
     guard grant?.sessions.isAll ?? true else {
       throw Problem(.insufficientScope, "a reload concerns all sessions, and the credentials do not allow all")
@@ -240,7 +241,7 @@ struct Router {
     guard served.isHere else { return try reading(request, .distantDelivery(of: served)) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
-      // Responds like a gateway that does not hold the session and knows no ids.
+      // Responds like a gateway for which the session is not local, and which has no ids.
       _ = try reading(request, .distantDelivery(of: served))
       let reason =
         IdentifierKind(id) == .push

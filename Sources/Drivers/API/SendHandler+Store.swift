@@ -61,8 +61,8 @@ extension API {
 }
 
 extension API {
-  /// Counts queued messages as accepted although they are not stored yet. This holds as long as this gateway is the
-  /// holder of the session. Afterwards only the next holder knows.
+  /// Counts queued messages as accepted although they are not stored yet. This is true as long as this gateway is the
+  /// holder of the session. Afterwards only the next holder has the outcome.
   func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed, pending.receipt.session.isHere {
       common.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
@@ -187,7 +187,7 @@ struct UnstoredKeys: Sendable {
 
   private var entries: [String: RingDeque<Entry?>] = [:]
 
-  /// Adds a key, and removes expired keys, so that there are no more than in the tables.
+  /// Adds a key, and removes expired keys, so that there are no more keys than in the tables.
   mutating func add(_ key: AcceptanceKey, of session: String, at now: MonotonicTime) {
     var keys = entries.removeValue(forKey: session) ?? RingDeque(filler: nil)
     while !keys.isEmpty, let first = keys[keys.front], first.time + IdempotencyTable.retention < now {

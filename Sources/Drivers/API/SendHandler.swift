@@ -108,7 +108,7 @@ extension API {
     }
   }
 
-  /// Responds, or waits for the state that the client wants.
+  /// Responds, or waits for the state that the client requests.
   private func respond(
     with pending: PendingSend, for grant: Grant?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
@@ -368,6 +368,6 @@ extension API {
     return Int(min(max(seconds, 1), longestRetryAfter))
   }
 
-  /// One hour. This is also the maximum that is honoured of an upstream's own `Retry-After` (`ReconnectPolicy`).
+  /// One hour. An upstream's own `Retry-After` is honoured up to the same maximum (`ReconnectPolicy`).
   private static var longestRetryAfter: Int64 { 3_600 }
 }

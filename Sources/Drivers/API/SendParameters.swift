@@ -12,7 +12,7 @@ struct SendParameters {
     case written
     case confirmed
 
-    /// Whether a message has reached this state, or a final one.
+    /// Whether a message has reached this state, or a final state.
     func isReached(by sequence: UInt64, in deliveries: borrowing DeliveryLedger) -> Bool {
       switch self {
       case .queued: true
@@ -26,7 +26,7 @@ struct SendParameters {
   private(set) var timeToLive: TimeSpan?
   /// How long the request has waited at another gateway. Counts towards its TTL and wait.
   let waited: TimeSpan
-  /// Whether the granted TTL is shorter than the requested one, so that the response states it (RFC 8030 §5.2).
+  /// Whether the granted TTL is shorter than the requested TTL, so that the response states it (RFC 8030 §5.2).
   private(set) var isTimeToLiveReduced = false
   private(set) var topic: String?
   private(set) var until = Milestone.queued
@@ -36,9 +36,9 @@ struct SendParameters {
   private(set) var isPreferenceApplied = false
   /// How long the request may wait until its messages are stored.
   private(set) var storeWait = API.storeWait
-  /// Whether the message is text or binary, whatever its `Content-Type`; nil unless the query says it.
+  /// Whether the message is text or binary, whatever its `Content-Type`; nil unless the query states it.
   private(set) var kind: MessageKind?
-  /// nil if the query has neither of them.
+  /// The parameters of an event; nil if the query has no parameter of an event.
   private(set) var event: EventParameters?
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.

@@ -25,7 +25,7 @@ struct SendReceipt {
   /// The position among the pushes before the messages were queued. A poll from there cannot miss a reply.
   let cursor: Cursor
   let results: Results
-  /// The messages are accepted when this is stored; nil if they need not be stored.
+  /// The ticket of the messages, which are accepted when it is stored; nil if they need not be stored.
   var ticket: JournalTicket?
 
   /// Number of messages that were not refused.
@@ -96,13 +96,13 @@ struct SendReceipt {
   /// Writes a response.
   ///
   /// - Parameters:
-  ///   - isComplete: whether every message has reached the state that the client waits for, or a final one.
+  ///   - isComplete: whether every message has reached the state that the client waits for, or a final state.
   ///   - showsStates: whether to show the current states. Otherwise all messages are shown as `queued`, the state in
-  ///     which they were accepted. That is also done if this gateway has lost the session: the next holder knows their
-  ///     states.
+  ///     which they were accepted. They are also shown so if this gateway has lost the session: the next holder has
+  ///     their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
     append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
-    // Checked after the states were read: if this gateway still holds the session, they are true.
+    // Checked after the states were read: if the session is still local, they are true.
     guard showsStates || isComplete, session.hasLeft else { return }
     response.reset()
     append(isComplete: false, showsStates: false, at: now, to: &response)
@@ -157,7 +157,7 @@ struct SendReceipt {
     DeliveryJSON.end(with: .queued, of: session, into: &output)
   }
 
-  /// - Parameter record: nil if the message was dropped, so that its outcome is unknown.
+  /// - Parameter record: the state of the message; nil if the message was dropped, so that its outcome is unknown.
   private func begin(_ sequence: UInt64, _ record: DeliveryRecord?, into output: inout ByteQueue) {
     DeliveryJSON.begin(of: session, sequence, into: &output)
     output.append(decimal: sequence)

@@ -6,7 +6,7 @@ import UpstreamSession
 
 /// The body of a `PATCH /v1/session`, a JSON merge patch (RFC 7396).
 enum SessionChange {
-  /// Maximum size of the document, in bytes. A valid one has about 20.
+  /// Maximum size of the document, in bytes. A valid document has about 20.
   static let limit = 4_096
 
   /// Refuses a request by its head, before its content is read.

@@ -20,7 +20,7 @@ extension API {
   ) {
     response.begin(status, "application/json")
     let replica = toPeer ? nil : SessionReplica(of: session, common)
-    // Read before `isHere`: it is then the state of a session that this gateway held.
+    // Read before `isHere`: if the session is local afterwards, this is its state.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       replica.writeDocument(at: now, into: &response.content.text)
@@ -32,8 +32,8 @@ extension API {
     response.content.text.append("\n" as StaticString)
   }
 
-  /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and `GET
-  /// /v1/session` reports its progress. Returns a wait if the change must first be stored for the next holder.
+  /// `PATCH /v1/session`: requests the desired state and responds with the current state. The change takes time, and
+  /// `GET /v1/session` reports its progress. Returns a wait if the change must first be stored for the next holder.
   func change(
     _ session: Session, as body: RequestBody?, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,
     into response: inout Response
@@ -50,7 +50,7 @@ extension API {
     return nil
   }
 
-  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the
+  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured sessions in the order of the
   /// configuration, then the sessions that clients have created, by name.
   func listSessions(_ page: SessionPage, for grant: Grant?, at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
@@ -59,7 +59,7 @@ extension API {
     var configured = common.sessions.all.filter { grant?.allows($0) ?? false }[...]
     var isAfterCreated = false
     if let start = page.start {
-      // Any other name belongs to a created session, and all created sessions follow the configured ones.
+      // Any other name belongs to a created session, and all created sessions follow the configured sessions.
       let index = configured.firstIndex { $0.name == start }
       isAfterCreated = index == nil
       configured = index.map { configured[($0 + 1)...] } ?? []

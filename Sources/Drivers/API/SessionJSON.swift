@@ -11,8 +11,8 @@ extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized
   /// clock.
   ///
-  /// - Parameter replica: nil if no other gateway shares the session, or if the gateway that gets the response adds its
-  ///   own part.
+  /// - Parameter replica: this gateway's part of the document; nil if no other gateway shares the session, or if the
+  ///   gateway that gets the response adds its own part.
   func write(
     of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool,
     into output: inout ByteQueue

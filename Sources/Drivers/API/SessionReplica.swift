@@ -11,7 +11,7 @@ import Upstream
 /// The identity of this gateway among the gateways that share its sessions.
 package struct GatewayIdentity: Sendable {
   let id: String
-  /// The address at which the others reach it.
+  /// The address at which the other gateways reach it.
   let address: String
 
   package init(id: String, address: String) {
@@ -59,12 +59,12 @@ struct SessionReplica {
     output.append("}" as StaticString)
   }
 
-  /// The state of a session that this gateway does not hold.
+  /// The state of a session that is not local.
   private var state: StaticString {
     if case .at = session.placement.place { "elsewhere" } else { "no-holder" }
   }
 
-  /// Writes an element of `GET /v1/sessions` for a session that this gateway does not hold. Members that only the
+  /// Writes an element of `GET /v1/sessions` for a session that is not local. Members that only the
   /// holder knows are null.
   func writeSummary(at now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{" as StaticString)
@@ -87,7 +87,7 @@ struct SessionReplica {
     output.append("}" as StaticString)
   }
 
-  /// Writes the members of a `session` event of a stream, for a session that this gateway does not hold.
+  /// Writes the members of a `session` event of a stream, for a session that is not local.
   func writeState(into output: inout ByteQueue) {
     writeBeginning(into: &output)
     output.append(",\"last_failure\":null,\"transition\":null," as StaticString)
@@ -113,7 +113,7 @@ struct SessionReplica {
     SessionSnapshot.writePushes(of: session, into: &output)
   }
 
-  /// Writes a line for people, about a session that this gateway does not hold.
+  /// Writes a line for people, about a session that is not local.
   func writeLine(showingAddress showsAddress: Bool, into output: inout ByteQueue) {
     output.append("session      \(session.name): \(state)")
     if let holder = session.placement.holder, let peer = holder.peer {

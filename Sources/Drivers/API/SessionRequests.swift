@@ -30,7 +30,7 @@ struct SessionDocument {
 
 /// A page of `GET /v1/sessions`.
 struct SessionPage {
-  /// Every configured session fits, except that a default session is one more.
+  /// All sessions of a configuration fit, except that a default session is one more.
   static var defaultLimit: Int { 1_000 }
   static var maximumLimit: Int { 10_000 }
 
@@ -96,7 +96,8 @@ enum SessionClosing {
   static func code(of request: borrowing HTTPRequestHead) throws(Problem) -> UInt16 {
     var code: UInt16 = 1000
     try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(Problem) in
-      // 1005 and 1006 must not be sent. The others below 3000 describe an end that we did not cause (RFC 6455 §7.4).
+      // 1005 and 1006 must not be sent. The other codes below 3000 describe an end that we did not cause (RFC 6455
+      // §7.4).
       guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
       else {
         throw Problem(
@@ -255,8 +256,8 @@ extension API {
 }
 
 extension Grant {
-  /// Whether this client may use a session: it has created the session, or the session is configured, or it may use
-  /// all.
+  /// Whether this client may use a session: it has created the session, or the session is configured, or it may use all
+  /// sessions.
   func owns(_ session: Session) -> Bool {
     guard let creation = session.creation else { return true }
     return creation.owner == principal || scopes.contains(.admin)

@@ -11,7 +11,7 @@ struct StoreStatus {
 
   var hasFailed: Bool { state?.failure != nil }
 
-  /// Why a store in Redis does not work, in words that anybody may read; nil if it works.
+  /// Why a store in Redis does not work, in words that may be shown without credentials; nil if it works.
   var redisProblem: StaticString? {
     guard let state, state.failure != nil else { return nil }
     return switch state.cause {
@@ -22,7 +22,7 @@ struct StoreStatus {
     }
   }
 
-  /// Why no other gateway can reach this one; nil if one can, or if there are no others.
+  /// Why no other gateway can reach this gateway; nil if another gateway can, or if there are no other gateways.
   var peerProblem: StaticString? {
     state?.isUnreachable == true ? "other gateways cannot reach this one (listeners.peer_address)" : nil
   }

@@ -124,7 +124,7 @@ enum StreamFormat: UInt8 {
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 
-  /// Writes the state of a session that this gateway does not hold.
+  /// Writes the state of a session that is not local.
   func write(_ replica: SessionReplica, into text: inout ByteQueue) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
     replica.writeState(into: &text)

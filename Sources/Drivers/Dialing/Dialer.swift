@@ -12,7 +12,7 @@ package protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
-  ///   - cancellation: ends the present wait. Then `.cancelled` is thrown.
+  ///   - cancellation: ends the current wait. Then `.cancelled` is thrown.
   ///   - input: receives bytes that the peer sent after a proxy's response and that nothing has read yet.
   ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(
@@ -28,16 +28,16 @@ package struct DialDestination {
   let port: UInt16
   /// Host and port for the proxy's CONNECT request.
   let authority: String
-  /// nil if the destination is connected to directly.
+  /// The proxy; nil for a direct connection.
   let proxy: ProxyURL?
-  /// nil for a connection without TLS.
+  /// The TLS context; nil for a connection without TLS.
   let tls: TLSContext?
   /// Maximum time without an acknowledgement before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   let userTimeout: TimeSpan
   /// Which addresses may be connected to; nil if any may. Not applied to the address of a proxy, since the operator has
   /// chosen it.
   var rules: ConnectionRules?
-  /// nil if the transport may always write.
+  /// The permission to write; nil if the transport may always write.
   package var permission: WritePermission?
 
   package init(

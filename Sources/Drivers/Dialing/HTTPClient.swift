@@ -77,10 +77,10 @@ package final class HTTPClient: TimerTarget {
   private var kept: Transport?
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
-  /// Called each time when the request in progress gets more time, at most its limit again, because the server still
-  /// receives it.
+  /// Called each time that the request in progress gets more time, at most its limit again, because the server still
+  /// receives the request.
   package var whenPostponed: (() -> Void)?
-  /// Whether the server may have received the whole last request, however it ended. A server does not execute a part of
+  /// Whether the server may have received the whole last request, with any outcome. A server does not execute a part of
   /// a request.
   package private(set) var mayHaveArrived = false
 
@@ -347,7 +347,7 @@ package struct HTTPResponse: Equatable, Sendable {
   package let status: Int
   /// How long to wait before the next request; nil if the response contains no such time.
   package let retryAfter: TimeSpan?
-  /// The value of WWW-Authenticate. Like the following, nil or empty if the client keeps no content.
+  /// The value of WWW-Authenticate. Like the following properties, nil or empty if the client keeps no content.
   package var challenge: String?
   /// The lines of the header fields, each with its CRLF, without fields about the connection or the exchange (`Date`,
   /// `X-Request-Id`).

@@ -9,7 +9,7 @@ package final class HTTPEndpoint: Sendable {
   package let url: HTTPURL
   /// Which addresses may be connected to, applied to each address after the name is resolved; nil if any may.
   let rules: ConnectionRules?
-  /// nil for `http`.
+  /// The TLS context; nil for `http`.
   let tlsContext: RefreshableTLSContext?
 
   /// Maximum time to read the files of the TLS settings.

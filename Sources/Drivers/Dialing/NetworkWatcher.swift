@@ -5,8 +5,8 @@ import Metrics
 import Reactor
 import RouteNetlink
 
-/// Reports changes of this machine's network. Where the kernel does not report them, the gateway works, too: heartbeats
-/// detect dead connections, but later.
+/// Reports changes of this machine's network. If the kernel does not report them, heartbeats still detect dead
+/// connections, but later.
 package final class NetworkWatcher: LoopTask {
   /// Maximum number of datagrams per turn, so that frequent changes do not delay the loop's connections.
   private static var datagramsPerTurn: Int { 64 }

@@ -2,8 +2,8 @@ import Metrics
 import Threading
 import Totals
 
-/// The contents of responses that HTTP clients of all loops are receiving, in bytes, counted by the clients of the
-/// gateway that wait for them.
+/// The contents of responses that HTTP clients of all loops are receiving, in bytes, counted for each client of the
+/// gateway that waits for them.
 package final class ReceivedContents: Sendable {
   package let limit: Int
   private let gauge: Gauge

@@ -17,7 +17,8 @@ struct AccessLine {
     }
   }
 
-  /// When the request's first byte was read, or its head if both were read together with the previous request.
+  /// When the request's first byte was read. If it was read together with the previous request, when its head was
+  /// parsed.
   let began: MonotonicTime
   /// `other` if the request line could not be read.
   var method = HTTPMethod.other
@@ -31,7 +32,7 @@ struct AccessLine {
   var principal: String?
   /// The client's address; nil if it is the address of the connection.
   var client: [UInt8]?
-  /// Zero if no response was sent.
+  /// The status code; zero if no response was sent.
   var status = 0
   /// Size of the response as sent, with its head.
   var bytes = 0

@@ -33,7 +33,7 @@ package final class AccessLog: Sendable {
   @inline(__always)
   var isOn: Bool { index.load(ordering: .relaxed) != 0 }
 
-  /// Zero is off.
+  /// The index of a mode. Zero means off.
   private static func index(of mode: Mode) -> Int {
     switch mode {
     case .off: 0

@@ -84,7 +84,7 @@ final class AccessRecord {
 
   /// Writes the lines of all requests in `unsent`: the kernel has accepted their responses.
   func reportSent(to log: AccessLog, at now: MonotonicTime) {
-    // An iterator would share the array, and `removeAll` would then allocate a new array.
+    // An iterator would retain the array, and `removeAll` would then allocate a new array.
     for index in unsent.indices { report(unsent[index], to: log, at: now) }
     unsent.removeAll(keepingCapacity: true)
   }

@@ -45,7 +45,7 @@ struct ArrivalList<Element>: ~Copyable {
       nodes[Int(index)].next = Self.none
     } else {
       index = Int32(nodes.count)
-      // Not doubled: each connection has a node.
+      // The capacity grows by a quarter. Doubling would waste memory, since each connection has a node.
       if nodes.count == nodes.capacity { nodes.reserveCapacity(nodes.count + max(16, nodes.count / 4)) }
       nodes.append(Node(element: element, generation: 0, previous: tail, next: Self.none))
     }

@@ -78,7 +78,7 @@ final class ConnectionLayers {
   /// The received bytes of the header; once it is complete, the bytes that follow it.
   private var header: ByteQueue
   private(set) var expectsHeader: Bool
-  /// The client that the header names. nil before the header, and if it names none.
+  /// The client that the header names. nil before the header is complete, and if it names no client.
   private(set) var client: SocketAddress?
   /// Created when the first byte arrives, so that a silent connection costs little.
   private var tls: TLSConnection?
@@ -93,7 +93,7 @@ final class ConnectionLayers {
   /// Ciphertext that the kernel has accepted, in bytes.
   private(set) var sentBytes = 0
 
-  /// - Parameter certificate: nil without TLS.
+  /// - Parameter certificate: the certificate of the listener; nil without TLS.
   init(
     from peer: SocketAddress, expectsHeader: Bool, certificate: CurrentCertificate?, handshakes: LoopParts<Channel>
   ) {

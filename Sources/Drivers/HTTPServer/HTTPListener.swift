@@ -47,8 +47,9 @@ package struct BoundListener: Sendable {
   /// Whether the process inherited the socket, which then outlives it.
   package let isInherited: Bool
 
-  /// Uses an inherited socket on all loops. Each connection wakes all idle loops, and the first one accepts it. Waking
-  /// only one loop (EPOLLEXCLUSIVE) would wake the same loop whenever it is idle, and leave most held requests to it.
+  /// Uses an inherited socket on all loops. Each connection wakes all idle loops, and the first loop to respond accepts
+  /// it. Waking only one loop (EPOLLEXCLUSIVE) would wake the same loop whenever it is idle, and leave most held
+  /// requests to it.
   package init(_ inherited: InheritedSockets.Socket, loops: Int) throws(SystemError) {
     address = inherited.address
     descriptors = try InheritedSockets.share(inherited.descriptor, count: max(1, loops))

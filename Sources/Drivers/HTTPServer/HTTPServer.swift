@@ -39,19 +39,19 @@ package final class HTTPServer: Sendable {
   /// The TLS handshakes in progress. OpenSSL allocates as much as a client's first message announces before it arrives,
   /// so a handshake that has only begun may cost 120 KiB.
   let handshakes: ProcessTotal
-  /// Maximum number of handshakes in progress, together about 240 MiB. More than arrive within a usual round trip,
-  /// since their computations limit their rate.
+  /// Maximum number of handshakes in progress, together about 240 MiB. Fewer begin within a usual round trip, since the
+  /// computations of handshakes limit their rate.
   static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
   /// How long a large body waits for its preparation.
   let preparationWait: TimeSpan
-  /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a
-  /// minute.
+  /// Connections that begin with another protocol. The usual cause is a wrong configuration, which is not corrected
+  /// within a minute.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let noProxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
-  /// nil without HTTPS listeners.
+  /// The certificate of the HTTPS listeners; nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
   /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single
   /// loop can count them.
@@ -84,7 +84,7 @@ package final class HTTPServer: Sendable {
       limit: connections.clients, limitPerAddress: settings.connectionsPerAddress, .newestFirst,
       yielded: metrics.refusedConnections)
     management = ProcessTotal(limit: connections.management, .newestFirst, yielded: metrics.refusedConnections)
-    // As many as one gateway opens to another. The rest is for the others.
+    // One gateway opens at most this many connections to another gateway. The rest is for other gateways.
     let perPeer = max(1, connections.peers - connections.peers / 4)
     peers = ProcessTotal(
       limit: connections.peers, limitPerAddress: perPeer, .newestFirst, yielded: metrics.refusedConnections)

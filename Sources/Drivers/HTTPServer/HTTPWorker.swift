@@ -192,8 +192,8 @@ final class HTTPWorker: TurnEndTarget {
       connection.place = place
       connection.origin = origin
     }
-    // `X-Forwarded-For` counts only if the proxy's client is a trusted proxy itself. A client without a name is not
-    // trusted: the bytes after the header may come from any client.
+    // `X-Forwarded-For` counts only if the proxy's client is a trusted proxy itself. If the header names no client, the
+    // field does not count: the bytes after the header may come from any client.
     connection.isBehindProxy = layers.client.map { server.settings.trustedProxies.contains($0.ip) } ?? false
     return true
   }
@@ -260,8 +260,8 @@ final class HTTPWorker: TurnEndTarget {
     for connection in connections { connection.drain() }
   }
 
-  /// When a wait on `channel` must end because the server drains. Not before the next turn: a timer fires after the
-  /// input of its turn.
+  /// When a wait on `channel` must end because the server drains. This is in the next turn at the earliest, since a
+  /// timer fires after the input of its turn.
   func drainEnd(of channel: Channel) -> MonotonicTime {
     guard isDraining else { return .distantFuture }
     return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))

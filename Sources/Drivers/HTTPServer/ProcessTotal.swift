@@ -6,10 +6,10 @@ import Totals
 /// A total of the process, such as the number of connections, whose parts belong to connections of all loops: a
 /// `YieldingTotal` behind a lock.
 ///
-/// If the total is used up, a part of the heaviest client must yield, on any loop. That loop is woken to give it up.
-/// From the decision on, the part no longer counts.
+/// If the total is used up, a part of the heaviest client must yield, on any loop. That loop is woken to give up the
+/// part. The part stops counting when it is chosen.
 final class ProcessTotal: Sendable {
-  /// Which of its parts yields if the client that needs more is itself the heaviest.
+  /// Which part of a client yields if the client that needs more is itself the heaviest.
   enum Order { case oldestFirst, newestFirst }
 
   /// The result of `LoopParts.add`.
@@ -108,7 +108,7 @@ final class ProcessTotal: Sendable {
   ) {
     while let part = total.yield(for: order == .newestFirst ? handle : nil) {
       yielded.add()
-      // The caller learns it from the result.
+      // A caller whose own part yields gets this from the result.
       if part.owner != member.owner || part.loop !== member.loop { part.loop.append(part.owner) }
     }
     used.set(total.used)
@@ -149,7 +149,7 @@ final class LoopParts<Owner> {
   /// Adds a part. `remove` must follow.
   ///
   /// - Parameters:
-  ///   - owner: nil if `assign` follows in this turn.
+  ///   - owner: the connection that has the part; nil if `assign` follows in this turn.
   ///   - principal: a hash of the principal; 0 if it is unknown.
   func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: UInt64 = 0) -> ProcessTotal.Admission {
     let owner = owners.append(owner)

@@ -9,8 +9,8 @@ package struct RequestBody {
   package private(set) var exceedsLimit = false
   /// The work on the content before the request is finished; nil if there is none.
   package var preparation: (any BodyPreparation)?
-  /// The size in bytes from which processing a body may take longer than a turn should. The application is then asked
-  /// for a preparation.
+  /// The size in bytes from which processing a body may take longer than a turn should. The server then requests a
+  /// preparation from the application.
   private let smallestLong: Int
   /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
   private let maximumBytes: Int

@@ -16,7 +16,8 @@ enum RequestPhase {
     }
   }
 
-  /// The time since which the client has sent nothing, if no byte of a request has arrived. Otherwise meaningless.
+  /// The time since which the client has sent nothing. Valid only if no byte of a request has arrived; nil while a body
+  /// arrives.
   var idleStart: MonotonicTime? {
     switch self {
     case .idle(let since), .head(let since): since
@@ -27,7 +28,8 @@ enum RequestPhase {
   /// Records that bytes have arrived. Between two requests they begin a head.
   mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
 
-  /// Restarts the time when the last response has been written, also for a head that has begun to arrive behind it.
+  /// Restarts the timeout when the last response has been written, also if the head of the next request has begun to
+  /// arrive.
   mutating func restart(at now: MonotonicTime, isReceiving: Bool) {
     if case .idle = self { self = isReceiving ? .head(now) : .idle(now) }
   }

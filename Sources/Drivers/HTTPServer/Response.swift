@@ -21,7 +21,7 @@ package struct Response: ~Copyable {
   /// Otherwise the application sets it if its response contains an id. `reset()` keeps it.
   package var requestID = ByteQueue()
 
-  /// Ends a stream with its connection instead of a last chunk.
+  /// Ends a stream by closing its connection, not with a last chunk.
   package var endsWithConnection = false
 
   /// Whether the connection is closed after the response.

@@ -3,8 +3,8 @@ import ByteStreams
 /// The deadline of a transfer that must not be too slow: a request body that arrives, or responses that a client reads.
 ///
 /// Two rules apply, and the earlier deadline counts. First, no pause may be longer than `pause`: otherwise a client
-/// that was fast at first could then hold its memory for hours. Second, beyond the first `pause`, every `minimumRate`
-/// bytes earn one second: otherwise one byte per pause would be enough.
+/// that was fast at first could hold memory for hours. Second, beyond the first `pause`, every `minimumRate` bytes earn
+/// one second: otherwise one byte per pause would be enough.
 struct TransferPace {
   private let began: MonotonicTime
   private var latest: MonotonicTime

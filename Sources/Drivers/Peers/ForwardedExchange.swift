@@ -10,7 +10,7 @@ import Sessions
 /// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on
 /// one event loop.
 package final class ForwardedExchange: LoopTask {
-  /// nil until the exchange has ended with an outcome.
+  /// The outcome; nil until the exchange has ended with an outcome.
   package private(set) var outcome: ForwardedOutcome?
   /// Notified of this outcome, and of the outcomes of other requests that use the same notifier.
   package let notifier: Notifier
@@ -27,8 +27,8 @@ package final class ForwardedExchange: LoopTask {
   /// The number of the wait for a connection; nil if the request does not wait for one, or has got one.
   private var awaited: UInt64?
   private var farewell: Farewell?
-  /// The gateway that refused the last attempt because it has another secret. After a loss of all data, this lasts for
-  /// seconds.
+  /// The gateway that refused the last attempt because it has another secret. After Redis has lost all data, the
+  /// secrets differ for some seconds.
   private var stranger: SocketAddress?
   /// The gateway that the last attempt could not connect to.
   private var unreached: SocketAddress?
@@ -50,7 +50,7 @@ package final class ForwardedExchange: LoopTask {
   private var now: MonotonicTime { forwarder.loop.now }
   private var metrics: PeerMetrics { forwarder.network.metrics }
 
-  /// The gateway that holds the session now; nil if there is none. If this gateway has become the holder, the request
+  /// The holder of the session; nil if there is none. If this gateway has become the holder, the request
   /// is still sent to its listener for peers, which handles forwarded requests.
   private var holder: SocketAddress? {
     switch placement.place {
@@ -157,7 +157,7 @@ package final class ForwardedExchange: LoopTask {
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
-    // The client may repeat the request at any time after the first attempt, which the machine does not know. So each
+    // The client may repeat the request at any time after the first attempt, without the machine's knowledge. So each
     // attempt is limited.
     let limit = min(deadline - now, forwarder.network.limits.attempt(request))
     let result = await client.send(
@@ -220,7 +220,7 @@ package final class ForwardedExchange: LoopTask {
     return forwarder.client(of: pool)
   }
 
-  /// A shorter wait for the holder is not reported to it.
+  /// The shortest wait for a holder that the request reports to it.
   private static var notedWait: TimeSpan { .milliseconds(100) }
 
   private func message(_ request: ForwardedRequest, _ host: String, _ authorization: String) -> HTTPClientRequest {

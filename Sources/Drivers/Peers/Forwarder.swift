@@ -8,7 +8,7 @@ import Sessions
 import Synchronization
 import Totals
 
-/// Forwards requests of clients to the gateways that hold their sessions. One per event loop, used there only.
+/// Forwards requests of clients to the holders of their sessions. One per event loop, used there only.
 package final class Forwarder {
   /// Number of notifiers that requests use in turn. So a request needs no notifier of its own, and an outcome wakes few
   /// other requests. A power of two.
@@ -34,8 +34,8 @@ package final class Forwarder {
     inUse = .connections(network.limits.connections)
   }
 
-  /// Begins to forward a request. Returns nil if the contents of all waiting requests use up their memory, or if the
-  /// contents of this client use up its share.
+  /// Begins to forward a request. Returns nil if the contents of all waiting requests use up the memory for contents,
+  /// or if the contents of this client use up its share.
   ///
   /// - Parameters:
   ///   - placement: the place of the session. The exchange follows it until there is a response.
@@ -82,14 +82,14 @@ package final class Forwarder {
   /// Returns the connection for a request that was granted one.
   func client(of pool: PeerConnections) -> HTTPClient {
     if let client = pool.takeIdle() { return client }
-    // The connections with requests are within the limit, so closing an idle one suffices.
+    // The connections with requests are within the limit, so closing one idle connection suffices.
     if pools.values.reduce(0, { $0 + $1.open }) > network.limits.connections {
       pools.values.first { $0.hasIdle }?.closeIdle()
     }
     return pool.makeClient()
   }
 
-  /// - Parameter client: nil if the request did not use a connection.
+  /// - Parameter client: the connection of the request; nil if it did not use a connection.
   func release(_ client: HTTPClient?, of pool: PeerConnections, by user: UInt64 = 0) {
     pool.end(client, by: user)
     inUse.remove(by: user)

@@ -29,9 +29,9 @@ package final class PeerNetwork: Sendable {
     /// executed the request, so its response is worth this wait. A holder that hangs gets no more time.
     package var farewell = TimeSpan.seconds(1)
     /// Maximum connections of one event loop to all peers. A request that waits at its holder occupies one. Further
-    /// requests wait for a free one.
+    /// requests wait for a free connection.
     package var connections = 1_024
-    /// Maximum connections of one event loop to one peer, so that a peer that hangs leaves some for the others.
+    /// Maximum connections of one event loop to one peer, so that a peer that hangs leaves some for the other peers.
     var connectionsPerPeer: Int { max(1, connections * 3 / 4) }
     /// Maximum size of the contents of one client's forwarded requests without a response, in bytes (`Reserve`). They
     /// are kept so that they can be sent again. Above it, further requests with content are refused.
@@ -43,7 +43,8 @@ package final class PeerNetwork: Sendable {
     /// How long a request is repeated under its id. Longer than a take-over plus the patience.
     package var recognition = TimeSpan.seconds(15)
     /// How long a holder remembers the id. A repetition that begins just before the end of `recognition` may be under
-    /// way for as long as an attempt lasts, four fifths of it. The rest is for clocks of different rates.
+    /// way for as long as an attempt lasts, which is four fifths of `recognition`. The rest is for clocks of different
+    /// rates.
     package var retention: TimeSpan { recognition + recognition }
     /// Maximum time for which a holder remembers an id, whatever another gateway requests: longer than the longest
     /// `store.lease` requires, which is 130 s.
@@ -102,7 +103,7 @@ package final class PeerNetwork: Sendable {
   /// Minimum interval between two log lines of one kind.
   private static var warningInterval: TimeSpan { .seconds(60) }
 
-  /// - Parameter address: the address at which the others reach this gateway.
+  /// - Parameter address: the address at which the other gateways reach this gateway.
   package init(
     address: SocketAddress? = nil, limits: Limits = Limits(), logger: Logger? = nil, _ registry: MetricsRegistry
   ) {
@@ -114,7 +115,7 @@ package final class PeerNetwork: Sendable {
     state = Locked(State(address: address, secret: nil))
   }
 
-  /// The address at which the others reach this gateway.
+  /// The address at which the other gateways reach this gateway.
   package var address: SocketAddress? { state.withLock { $0.address } }
 
   /// Sets the secret. Before that, every request of a peer is refused and no request can be forwarded.
@@ -146,8 +147,8 @@ package final class PeerNetwork: Sendable {
     metrics.bytes.add(-bytes)
   }
 
-  /// Counts a request of another gateway that waits here, until `endHolding`. It is sent on if the session moves away
-  /// from this gateway.
+  /// Counts a request of another gateway that waits here, until `endHolding`. The request is forwarded if the session
+  /// moves away from this gateway.
   package func beginHolding() { held.withLock { $0.count += 1 } }
 
   package func endHolding() {
@@ -203,7 +204,7 @@ package final class PeerNetwork: Sendable {
 package struct PeerMetrics: Sendable {
   /// Requests to the listener for peers without a valid secret.
   package let refused: Counter
-  /// Requests of peers for a session that this gateway does not hold.
+  /// Requests of peers for a session that is not local.
   package let misdirected: Counter
   /// Forwarded requests without a response so far.
   package let waiting: Gauge

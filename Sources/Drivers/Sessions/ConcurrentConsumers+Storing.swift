@@ -26,7 +26,7 @@ extension ConcurrentConsumers {
     return ticket
   }
 
-  /// Starts the time of leases that are stored, because their response is written now.
+  /// Starts the time of stored leases when their response is written.
   package func begin(_ messages: inout [LeasedMessage], of name: String, now: MonotonicTime) {
     guard journal != nil, !messages.isEmpty else { return }
     let leases = messages.map(\.lease)

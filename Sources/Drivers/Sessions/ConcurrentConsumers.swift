@@ -23,7 +23,7 @@ package final class ConcurrentConsumers: Sendable {
     var clock: Signal?
     /// Whether the session is closed. A closed session has no consumers, and none can be created.
     var isClosed = false
-    /// The latest time at which the timer must fire.
+    /// The timer fires at this time or before.
     var alarm = MonotonicTime.distantFuture
     /// The bytes of dead letters that are counted in the budget.
     var deadBytes = 0
@@ -47,7 +47,7 @@ package final class ConcurrentConsumers: Sendable {
   private let budget: RetentionBudget?
   /// The owner of the session, for the budget. 0 if clients cannot be distinguished.
   private let owner: UInt64
-  /// nil if consumers are not stored.
+  /// The journal of the session; nil if consumers are not stored.
   let journal: (any SessionJournal)?
   /// The number of requests that wait for the store.
   let storeWaiters = Locked(0)
@@ -87,7 +87,7 @@ package final class ConcurrentConsumers: Sendable {
     budget?.consumers.withLock { $0.remove(memory, by: owner) }
   }
 
-  /// Counts the present memory of the consumers in the budget. Called after every change, with the lock.
+  /// Counts the current memory of the consumers in the budget. Called after every change, with the lock.
   private func countMemory(_ state: inout State) {
     guard let budget, state.table.memory != state.memory else { return }
     let growth = state.table.memory - state.memory
@@ -183,8 +183,8 @@ package final class ConcurrentConsumers: Sendable {
   ///
   /// - Parameters:
   ///   - mustStore: whether to refuse the change while the store does not work.
-  ///   - use: the consumer that a client uses, and the time. It is recorded even if the change is refused, so that a
-  ///     failed store does not make the consumer idle.
+  ///   - use: the consumer that a client uses, and the time. The use is recorded even if the change is refused, so that
+  ///     a failed store does not make the consumer idle.
   private func withTable<Result: Sendable>(
     deadline: MonotonicTime = .distantFuture, mustStore: Bool = false, use: (name: String, time: MonotonicTime)? = nil,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
@@ -229,7 +229,7 @@ package final class ConcurrentConsumers: Sendable {
   /// Creates a consumer of the configuration, which starts at the next push. If a consumer of this name exists, gives
   /// it these settings.
   ///
-  /// - Parameter isNewWorker: whether the workers that have its leases have ended. The leases then end now.
+  /// - Parameter isNewWorker: whether the workers that have its leases have ended. Their leases then end at once.
   func take(
     _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
   ) throws(ConsumerRefusal) {
@@ -352,7 +352,7 @@ package final class ConcurrentConsumers: Sendable {
     return inbox.hasNewData(after: &start, matching: filter)
   }
 
-  /// Call this before the last call of `hasNews` before the wait.
+  /// Begins to hold a receive. After this call and before the wait, call `hasNews` once more.
   package func beginHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.add(1, ordering: .sequentiallyConsistent)
     state.withLock { _ = $0.table.hold(turn, of: name, 1, now: now) }
@@ -394,7 +394,7 @@ package final class ConcurrentConsumers: Sendable {
     try withTable { table, _ throws(ConsumerRefusal) in try table.deadLetters(of: name) }
   }
 
-  /// - Parameter isAllowed: whether the client may receive a dead letter. The others stay.
+  /// - Parameter isAllowed: whether the client may receive a dead letter. Other dead letters stay.
   package func removeDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {

@@ -9,7 +9,7 @@ import Upstream
 
 /// An inbox that follows the inbox of another gateway. One thread changes it.
 extension ConcurrentInbox {
-  /// Creates the inbox of a session of which this gateway knows nothing yet.
+  /// Creates the inbox of a session whose log this gateway has not read yet.
   static func unknown(retention: Retention, budget: RetentionBudget) -> ConcurrentInbox {
     ConcurrentInbox(
       PushLog(following: Epoch(0), terms: [], retention: retention), budget, nil, isUnknown: true)
@@ -38,10 +38,11 @@ extension ConcurrentInbox {
   /// Appends entries that the holder has stored.
   func follow(_ entries: [LogChange]) { apply(.entries(entries)) }
 
-  /// Replaces the terms of the log, and drops the pushes after `number` as void. nil if no push is void.
+  /// Replaces the terms of the log, and drops the pushes after `number`, which are void; `number` is nil if no push is
+  /// void.
   func `continue`(after number: UInt64?, _ terms: [Term]) { apply(.continued(after: number, terms)) }
 
-  /// Replaces the log by a log of the same epoch that was read again. A reader whose term it lacks gets a gap.
+  /// Replaces the log by a log of the same epoch that was read again. A reader whose term the new log lacks gets a gap.
   func replaceLog(with new: FollowedLog) {
     precondition(new.epoch == epoch, "an inbox keeps its epoch")
     apply(.replaced(new))

@@ -20,16 +20,16 @@ package final class ConcurrentInbox: Sendable {
     var dropped: [RetainedMessage] = []
     /// Whether the session is closed, so that nothing is appended any more.
     var isClosed = false
-    /// Stored with the next push: the value from which a later connection resumes. nil if it has not changed. Only for
-    /// a stored inbox.
+    /// The value from which a later connection resumes, which is stored with the next push; nil if it has not changed.
+    /// Only for a stored inbox.
     var resumeCursor: [UInt8]?
     /// The ticket of the last push. Only for a stored inbox.
     var lastTicket: JournalTicket?
     /// The value of `resumeCursor` that was stored last.
     var storedCursor: [UInt8]?
-    /// The store has been asked to drop the pushes before this number.
+    /// The store was asked to drop the pushes before this number.
     var trimmed: UInt64 = 1
-    /// The bytes of pushes that were dropped since then, which the store still has.
+    /// The bytes of pushes that were dropped since that request, which the store still has.
     var untrimmedBytes = 0
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
@@ -53,7 +53,7 @@ package final class ConcurrentInbox: Sendable {
   let term: Atomic<UInt64>
   /// The number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
-  /// The number of open streams. A stream counts whether it waits, or its client still reads earlier batches.
+  /// The number of open streams. A stream counts even while its client still reads earlier batches.
   private let streams = Atomic<Int>(0)
   /// Whether and why readers end.
   private let ending = Atomic(Ending.none.rawValue)
@@ -61,7 +61,7 @@ package final class ConcurrentInbox: Sendable {
   /// get a position.
   package let isUnknown: Bool
   let budget: RetentionBudget
-  /// nil if pushes are not stored.
+  /// The journal of the session; nil if pushes are not stored.
   private let journal: (any SessionJournal)?
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
@@ -89,7 +89,7 @@ package final class ConcurrentInbox: Sendable {
     case replaced
   }
 
-  /// 2^40 changes of one inbox.
+  /// The number of low bits of a revision that count the changes of one inbox. The bits above them number the inboxes.
   private static var revisionBits: Int { 40 }
   private static let inboxes = Atomic<UInt64>(0)
 
@@ -170,7 +170,8 @@ package final class ConcurrentInbox: Sendable {
     if appender.resumeCursor == nil, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
-      // In one piece with the push: if only the position survived, a later connection would resume after a lost push.
+      // Submitted in one piece with the push: if only the position survived, a later connection would resume after a
+      // lost push.
       var entries = [push]
       if let cursor = appender.resumeCursor {
         (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
@@ -192,7 +193,7 @@ package final class ConcurrentInbox: Sendable {
     journal.note(contentsOf: [.log(.trimmed(before: first))])
   }
 
-  /// When all pushes so far are stored. nil if no push was submitted.
+  /// The ticket of the last push. When it is stored, all pushes so far are stored. nil if no push was submitted.
   var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
   /// Stores `cursor` with the next push. Later connections then resume from it.
@@ -315,8 +316,8 @@ package final class ConcurrentInbox: Sendable {
 
   package func endStream() { streams.subtract(1, ordering: .relaxed) }
 
-  /// Whether clients receive pushes now. Counts streams apart, since a stream does not wait on `notifier` while its
-  /// client reads slowly.
+  /// Whether clients receive pushes now. Streams are counted separately, since a stream does not wait on `notifier`
+  /// while its client reads slowly.
   var hasReaders: Bool { notifier.hasWaiters || streams.load(ordering: .relaxed) > 0 }
 
   /// Drops expired pushes. Returns whether it dropped any.
@@ -351,8 +352,9 @@ package final class ConcurrentInbox: Sendable {
     return try result.get()
   }
 
-  /// As `resolve`, but never beyond the pushes that readers see here. For positions that are stored and counted from. A
-  /// client may have received a push from another gateway just before this gateway shows it.
+  /// Like `resolve`, but never returns a position beyond the pushes that readers see here. For positions that are
+  /// stored, and from which pushes are counted. A client may have received a push from another gateway just before this
+  /// gateway shows it.
   package func resolveShown(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let start = try resolve(start, now: now)
     let latest = latest
@@ -381,7 +383,7 @@ package final class ConcurrentInbox: Sendable {
     start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) && !isUnknown || hasEnded
   }
 
-  /// As `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
+  /// Like `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
     !isUnknown && log.withLock { $0.hasNewData(after: &start, matching: filter) } || hasEnded
   }

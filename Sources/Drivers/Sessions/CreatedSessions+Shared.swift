@@ -19,11 +19,11 @@ extension CreatedSessions {
   /// Whether several gateways share the sessions.
   package var areShared: Bool { shared.withLock { $0 } != nil }
 
-  /// Whether there may be sessions that this gateway does not know yet, because it cannot reach Redis.
+  /// Whether sessions may be missing from this gateway's list, because it cannot reach Redis.
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
 
-  /// Asks Redis for a session that this gateway does not know: a client may just have created it at another gateway.
-  /// Returns nil if sessions are not shared.
+  /// Looks up a session in Redis that is not in this gateway's list: a client may just have created it at another
+  /// gateway. Returns nil if sessions are not shared.
   ///
   /// - Parameter client: the client whose limit the request counts towards.
   package func lookUp(_ name: String, by client: UInt64) -> DefinitionRequest? {
@@ -97,7 +97,7 @@ extension CreatedSessions {
   /// A client has created the session, at this gateway or another. Returns nil if this gateway shuts down.
   ///
   /// - Parameters:
-  ///   - settings: nil if this gateway cannot be the holder of the session.
+  ///   - settings: the settings of the session; nil if this gateway cannot be the holder of the session.
   ///   - standIn: the settings of a session whose holder is always another gateway.
   func add(
     _ name: String, _ definition: SessionDefinition, _ settings: PreparedSettings?, orElse standIn: PreparedSettings,

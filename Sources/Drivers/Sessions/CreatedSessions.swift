@@ -22,7 +22,7 @@ package enum CreationRefusal: Error, Sendable {
   case noDescriptors(limit: Int)
   /// The process shuts down, or has not started.
   case notRunning
-  /// The text of the definition, most of which is the values of the variables, is longer than `limit` bytes.
+  /// The text of the definition is longer than `limit` bytes. Most of it is the values of the variables.
   case tooLarge(limit: Int)
 }
 
@@ -62,7 +62,7 @@ package final class CreatedSessions: Sendable {
     var created: UInt64 = 0
     /// Number of open and closing sessions of each owner.
     var owners: [String: Int] = [:]
-    /// Number of sessions on each loop, the configured ones included.
+    /// Number of sessions on each loop, including configured sessions.
     var loads: [Int] = []
     var loops: [EventLoop] = []
     var resolver: Resolver?
@@ -91,8 +91,7 @@ package final class CreatedSessions: Sendable {
   let surroundings: Surroundings
   /// Whether a session was ever created. Until then, a look-up takes no lock.
   private let isUsed = Atomic(false)
-  /// The store in which sessions are created that several gateways share; nil if this gateway creates its sessions
-  /// alone.
+  /// The store for created sessions that several gateways share; nil if this gateway creates its sessions alone.
   let shared = Locked<RedisStore?>(nil)
   /// Lock order: taken before the lock of a shard.
   let state = Locked(State())
@@ -104,7 +103,7 @@ package final class CreatedSessions: Sendable {
   let createdCount: Counter
   let closedCounts: [ClosingReason: Counter]
 
-  /// Enough that two loops rarely need the same shard.
+  /// Enough shards that two loops rarely need the same shard.
   private static var shardCount: Int { 16 }
 
   init(_ limits: Limits, _ surroundings: Surroundings, registry: MetricsRegistry) {

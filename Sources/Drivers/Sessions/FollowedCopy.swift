@@ -8,8 +8,8 @@ import RedisStore
 import Synchronization
 import Threading
 
-/// This gateway's copy of the pushes of a session that has another holder: whether the copy is current, and how late it
-/// is. It also asks the store to follow the session, and to read it again. All sessions of a slot use one object.
+/// The state of this gateway's copy of the pushes of a remote session: whether the copy is current, and how late it is.
+/// It also asks the store to follow the session, and to read it again. All sessions of a slot use one object.
 ///
 /// Thread-safe. The properties that polls read take no lock.
 package final class FollowedCopy: Sendable {
@@ -27,7 +27,7 @@ package final class FollowedCopy: Sendable {
   /// The least time between two calls of the store because of readers. The store follows a session for a minute after a
   /// call.
   static var useInterval: TimeSpan { .seconds(1) }
-  /// The same while nobody reads, for a session that is always followed.
+  /// The same interval while nobody reads, for a session that is always followed.
   private static var keepInterval: TimeSpan { .seconds(20) }
   /// How long the holder counts the clients of other gateways as readers after a notification. While they wait,
   /// `SessionUpkeep` repeats the notification every 5 s.
@@ -100,8 +100,8 @@ package final class FollowedCopy: Sendable {
     fileprivate let copy: FollowedCopy
     /// The number of the refresh to wait for. 0 if it is enough that the copy is current.
     fileprivate let refresh: UInt64
-    /// Whether the reader cannot be served without it. If false, a read is possible at once, but may miss the newest
-    /// pushes.
+    /// Whether the reader cannot be served before the condition is met. If false, a read is possible at once, but may
+    /// miss the newest pushes.
     package let isNeeded: Bool
 
     /// - Parameter inbox: the inbox of the slot's present session.
@@ -114,8 +114,8 @@ package final class FollowedCopy: Sendable {
 
   /// Returns the condition that a read from `start` must wait for, or nil if it can read at once.
   ///
-  /// The copy may not know the term or the epoch of a cursor because it began at the holder just now. So the session is
-  /// read once more before the cursor counts as lost.
+  /// The term or the epoch of a cursor may be missing from the copy, because it began at the holder a moment ago. So
+  /// the session is read once more before the cursor counts as lost.
   ///
   /// - Parameter isPrompt: whether the read returns at once if there is no push.
   package func wait(for start: StartingPoint, in inbox: ConcurrentInbox, isPrompt: Bool) -> Wait? {

@@ -20,7 +20,8 @@ package final class RetentionBudget: Sendable {
   /// Wakes the directory; nil before the start.
   private let trimmer = Locked<Signal?>(nil)
 
-  /// A trim frees this part of the limit more than it must (1/64), so that the next push does not cause another trim.
+  /// A trim frees this fraction of the limit (1/64) more than it must, so that the next push does not cause another
+  /// trim.
   private static var slack: Int { 64 }
 
   package init(limit: Int = .max, consumerBytes: Int = 128 << 20) {
@@ -52,8 +53,8 @@ package final class RetentionBudget: Sendable {
 
   func setTrimmer(_ signal: Signal) {
     trimmer.withLock { $0 = signal }
-    // Notified even if less is kept by now: a trim may have been requested before, and until it begins no further trim
-    // is requested.
+    // Notified even if the total is below the limit by now: a trim may have been requested earlier, and no further trim
+    // is requested before it begins.
     signal.notify()
   }
 
@@ -79,7 +80,7 @@ package final class RetentionBudget: Sendable {
   func trimBegins() { isTrimming.store(false, ordering: .releasing) }
 
   /// Called when the trim is complete. If it could not free enough, the threshold rises: otherwise each push would
-  /// cause a pass over all sessions in vain.
+  /// cause a useless pass over all sessions.
   func trimEnds() {
     let bytes = bytes
     threshold.store(bytes > limit ? bytes + max(1, limit / Self.slack) : limit, ordering: .relaxed)

@@ -40,7 +40,7 @@ package final class Session: Sendable {
   private let permission: WritePermission?
   /// Whether another session object executes the requests, here or at another gateway. Never becomes false again.
   private let retired: Atomic<Bool>
-  /// nil if a client created the session, or another gateway is its holder.
+  /// The webhooks of the session; nil if a client created the session, or another gateway is its holder.
   package let webhooks: SessionWebhooks?
   /// The terms of its delivery ids.
   package let deliveryTerms: DeliveryTerms
@@ -101,7 +101,7 @@ package final class Session: Sendable {
     if let opened { resume(opened, settings) }
   }
 
-  /// The part of this gateway in a session that several gateways share.
+  /// The role of this gateway for a shared session.
   enum Role {
     /// This gateway is the holder. It writes to the upstream only while the permission is given. nil if it may always
     /// write.
@@ -238,10 +238,10 @@ package final class Session: Sendable {
   /// Whether another session object executes the requests.
   var isRetired: Bool { retired.load(ordering: .acquiring) }
 
-  /// Whether this gateway is the holder, also by the clock. A process that was stopped for a while may find its
-  /// deadline passed, and another gateway may have been the holder meanwhile. The permission is read first: if it was
-  /// given anew since, it belongs to the next term, and this session was retired before. The journal ends before that,
-  /// and notifies the requests that wait for it.
+  /// Whether this gateway is the holder, and its deadline has not passed. While a process is stopped, its deadline may
+  /// pass, and another gateway may become the holder. The permission is read first: if it was given again after that,
+  /// it belongs to the next term, and this session was retired before. The journal ends before the permission is given
+  /// again, and notifies the requests that wait for it.
   var isHolderByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
   /// The copy that readers use here; nil if this gateway is the holder, or the session is not shared. A holder whose
@@ -336,7 +336,8 @@ package final class Session: Sendable {
   /// Ends the session for good. It accepts nothing from now on, and held requests end.
   func close(code: UInt16) {
     sink.sessionWillEnd()
-    // The inbox first: a client whose request is ended by the next calls then finds the session closed, and gets 410.
+    // The inbox is closed first: a client whose request is ended by the next calls then finds the session closed, and
+    // gets 410.
     inbox.close()
     upstream.end(code: code)
     consumers.close()

@@ -40,10 +40,10 @@ package final class SessionDirectory: Sendable {
   package var all: [Session] { configured.map(\.session) }
   package let created: CreatedSessions
   package let profiles = ProfileBook()
-  /// nil if the configuration has named sessions only.
+  /// The default session; nil if the configuration has named sessions only.
   package var `default`: Session? { defaultSession?.session }
   private let defaultSession: SessionEntry?
-  /// The first configured session, or a session that is never started. For code that needs the paths of some session.
+  /// The first configured session, or a session that is never started. For code that needs the paths of any session.
   package var standIn: Session? { configured.first?.session ?? unstarted }
   private let unstarted: Session?
   private let budget: RetentionBudget
@@ -57,8 +57,8 @@ package final class SessionDirectory: Sendable {
   ///   - sessions: the configured sessions.
   ///   - limits: the limits on created sessions.
   ///   - registry: the registry for the metrics of created sessions.
-  ///   - attemptLimiter: limits the connection attempts of created sessions. Not the limiter of the configured
-  ///     sessions, so that no client delays their attempts.
+  ///   - attemptLimiter: limits the connection attempts of created sessions. The configured sessions have another
+  ///     limiter, so that no client delays their attempts.
   ///   - budget: the budget of the configured sessions. Created sessions use it, too.
   package convenience init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
@@ -269,7 +269,7 @@ package final class SessionDirectory: Sendable {
     let sizes = zip(sessions, dead).map { $0.inbox.summary.bytes + $1 }
     guard let level = RetentionBudget.level(of: sizes, limit: budget.limit) else { return }
     for (index, session) in sessions.enumerated() where sizes[index] > level {
-      // Pushes are dropped before dead letters, since no operator has looked at the dead letters yet.
+      // Pushes are dropped before dead letters, since an operator may still have to look at the dead letters.
       let bytes = max(0, level - dead[index])
       if session.inbox.trim(toBytes: bytes, keepsNewest: session.creation == nil) { session.consumers.pushed() }
       session.consumers.trimDeadLetters(toBytes: level)

@@ -24,7 +24,7 @@ struct SessionFigures: Sendable {
     sessions = 1
   }
 
-  /// The part that counters keep after the session has ended: the values that never decrease.
+  /// The values that counters keep after the session has ended. They never decrease.
   var totals: SessionFigures {
     var totals = SessionFigures()
     totals.counts = counts.totals
@@ -78,7 +78,7 @@ package struct SessionSums: Sendable {
   }
 }
 
-/// The metrics that each configured session has. Created sessions have the same metrics together, as sums.
+/// The metrics that each configured session has. All created sessions together have the same metrics, as sums.
 enum SessionMetrics {
   /// The value of the label `session` for all created sessions together. Clients choose the names of sessions, so no
   /// metric has such a name as a label.

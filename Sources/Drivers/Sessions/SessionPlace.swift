@@ -39,10 +39,10 @@ package struct HolderStatus: Hashable, Sendable {
   }
 }
 
-/// Where a session is. Its owner decides which sessions have this gateway as their holder. A session that is not shared
-/// is always here.
+/// Which gateway is the holder of a session. The owner of this object decides for which sessions this gateway is the
+/// holder. A session that is not shared is always here.
 ///
-/// A gateway is the holder until its deadline. After that the session is nowhere, even before the owner has noticed the
+/// A gateway is the holder until its deadline. After that the session is nowhere, even before the owner has handled the
 /// deadline.
 ///
 /// Readable from any thread. `isHere` takes no lock and does not check the deadline; `Session.isHere` does.
@@ -54,7 +54,7 @@ package final class SessionPlacement: Sendable {
   private struct Current {
     var place = SessionPlace.here
     var holder: HolderStatus?
-    /// The permission of this gateway as the holder. nil if it has no deadline.
+    /// The permission of this gateway as the holder. nil if the permission has no deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
     var isClosed = false
@@ -75,7 +75,7 @@ package final class SessionPlacement: Sendable {
   var isHere: Bool { here.load(ordering: .acquiring) }
 
   package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
-  /// nil if no gateway is the holder, or the session is not shared.
+  /// The holder; nil if no gateway is the holder, or the session is not shared.
   package var holder: HolderStatus? { current.withLock { $0.hasLapsed ? nil : $0.holder } }
   /// Whether the session was closed by a client, or because it was idle. It will never have a holder again.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
@@ -121,9 +121,9 @@ extension Session {
 
   /// Moves the session to another place. Only its owner calls this, on any thread.
   ///
-  /// Requests that wait here are notified. A peer that forwarded a request then learns that it must send the request to
-  /// another gateway. The state must be restored before a session moves here, and its upstream must be closed before it
-  /// moves away.
+  /// Requests that wait here are notified. A peer that forwarded a request then gets a response, and sends the request
+  /// to another gateway. The state must be restored before a session moves here, and its upstream must be closed before
+  /// it moves away.
   package func move(to place: SessionPlace) {
     guard placement.move(to: place) else { return }
     upstream.deliveryNotifier.notify()

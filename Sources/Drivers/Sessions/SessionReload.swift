@@ -19,7 +19,7 @@ package struct SessionReload: Sendable {
     }
   }
 
-  /// nil if the limits do not change.
+  /// The new limits of retention; nil if the limits do not change.
   package let retention: Retention?
   package let webhooks: [WebhookPlan]
   package let upstream: Upstream

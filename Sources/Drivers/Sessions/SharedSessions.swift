@@ -71,8 +71,8 @@ package final class SharedSessions: Sendable {
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
-  /// From now on, this gateway becomes the holder of each session that has none, if it may, and follows the others.
-  /// `store` reports to this object.
+  /// From now on, this gateway becomes the holder of each session that has none, if it may, and follows the other
+  /// sessions. `store` reports to this object.
   ///
   /// - Parameter willBeLocal: called with each restored session before it executes a request.
   package func begin(in store: RedisStore, willBeLocal: @escaping @Sendable (Session) -> Void) {
@@ -133,7 +133,7 @@ package final class SharedSessions: Sendable {
     slot.replace(.followed(ConcurrentInbox(following: last.followed, budget: slot.plan.budget)))
   }
 
-  /// Closes the socket first: another gateway may be about to open its own.
+  /// Closes the socket first: another gateway may be about to open its own connection.
   private func leave(_ slot: SharedSlot) {
     slot.session.retire()
     slot.placement.move(to: .nowhere)

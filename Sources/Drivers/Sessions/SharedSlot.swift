@@ -8,8 +8,8 @@ import Synchronization
 import Threading
 import Upstream
 
-/// The place of a session that several gateways share. At each time it has one `Session`: a local session with its
-/// upstream, or a session that follows the pushes of another gateway. Each replaces the one before.
+/// Refers to the `Session` object that represents a shared session at this gateway now: a local session with its
+/// upstream, or a session that follows the pushes of another gateway. Each object replaces the object before.
 ///
 /// Readable from any thread. A read takes a lock, for the time of copying a reference. `SharedSessions` changes it, on
 /// one thread.
@@ -25,7 +25,7 @@ package final class SharedSlot: Sendable {
     package let budget: RetentionBudget
     /// Whether the session is followed while nobody reads it here.
     package let isAlwaysFollowed: Bool
-    /// nil if the session is configured.
+    /// The creation by a client; nil if the session is configured.
     fileprivate(set) var created: Created?
 
     package init(
@@ -89,7 +89,7 @@ package final class SharedSlot: Sendable {
   private struct Place {
     let loop: EventLoop
     let resolver: Resolver
-    /// nil if the session has no webhooks.
+    /// The resolver of the webhooks; nil if the session has no webhooks.
     let webhookResolver: Resolver?
   }
 
@@ -121,7 +121,7 @@ package final class SharedSlot: Sendable {
 
   package let name: String
   private let parts: Parts
-  /// Whether this gateway has asked Redis to close the session because it is idle.
+  /// Whether this gateway has requested that Redis closes the session because it is idle.
   let isIdle = Atomic(false)
   private let state: Locked<State>
   /// Locked while the session or its settings change, so that no session misses a change of the settings. Taken before
@@ -271,7 +271,7 @@ package final class SharedSlot: Sendable {
 }
 
 extension SessionFigures {
-  /// The figures of a slot in which a session with the figures `next` has replaced a session with these.
+  /// The figures of a slot in which a session with the figures `next` has replaced a session with these figures.
   fileprivate func followed(by next: SessionFigures) -> SessionFigures {
     var sum = totals
     sum += next

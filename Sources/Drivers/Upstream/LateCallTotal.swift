@@ -1,14 +1,15 @@
 import Threading
 import Totals
 
-/// Limits the memory of the late calls of all created sessions, in bytes, with a share for each owner of sessions. The
-/// default is enough for eight times the late replies that one session keeps. Each late call ends within a minute.
+/// Limits the memory, in bytes, of the late calls of all created sessions: the calls that timed out, for which a late
+/// reply is kept. Each owner of sessions has a share. The default is eight times the late replies that one session
+/// keeps. Each late call ends within a minute.
 package final class LateCallTotal: Sendable {
   private let total: Locked<ReservedTotal>
 
   package init(limit: Int = 128 << 20) { total = Locked(ReservedTotal(limit: limit)) }
 
-  /// The present memory of late calls.
+  /// The memory of late calls now.
   var bytes: Int { total.withLock { $0.used } }
 
   func admits(_ bytes: Int, by owner: UInt64) -> Bool { total.withLock { $0.admits(bytes, by: owner) } }
@@ -20,7 +21,7 @@ package final class LateCallTotal: Sendable {
   }
 }
 
-/// The part of one session.
+/// Counts the late calls of one session in a `LateCallTotal`.
 ///
 /// Two sessions on different threads may exceed the limit together, by one reply each.
 struct LateCallShare: Sendable {
@@ -35,7 +36,7 @@ struct LateCallShare: Sendable {
 
   func admits(_ bytes: Int) -> Bool { total.admits(bytes, by: owner) }
 
-  /// Counts the present memory of the session's late calls.
+  /// Counts the current memory of the session's late calls.
   ///
   /// - Parameter counted: the memory that was counted before.
   func count(_ memory: Int, _ counted: inout Int) {

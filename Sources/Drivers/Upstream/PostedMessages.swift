@@ -60,7 +60,7 @@ package struct PostReceipt: Sendable {
   package let result: EnqueueResult
   /// The results of messages that are queued each by itself, in their order.
   package var runs: [EnqueueResults] = []
-  /// nil while messages are sent at once, and if the time of the next attempt is unknown.
+  /// The time of the next connection attempt; nil if messages are sent at once, or if the time is unknown.
   package var nextAttempt: MonotonicTime?
   /// The ticket of the messages, which are accepted when it is stored; nil if they need not be stored.
   package var ticket: JournalTicket?

@@ -15,7 +15,7 @@ import WebSocketCodec
 /// settings take more than a kilobyte.
 package final class PreparedSettings: Sendable {
   package let value: UpstreamSettings
-  /// nil if no URL is `wss`.
+  /// The TLS context; nil if no URL is `wss`.
   let tlsContext: RefreshableTLSContext?
   /// The declaration of the upstream's protocol; nil for plain messages.
   let declaration: (any ProtocolDeclaration)?
@@ -75,8 +75,8 @@ package final class PreparedSettings: Sendable {
   /// The kind of the upstream, which decides the form of stored messages.
   package var kind: UpstreamKind { value.conventions.kind }
 
-  /// The settings of one session of a profile, with the TLS context of the profile, which is this object. Reads no
-  /// file.
+  /// The settings of one session, made from the settings of its profile, which is this object. The session uses the TLS
+  /// context of the profile. Reads no file.
   package func session(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
@@ -84,8 +84,8 @@ package final class PreparedSettings: Sendable {
     return PreparedSettings(value, value.conventions.declaration, tlsContext)
   }
 
-  /// A copy with other settings of the queue, which a reload does not change. URLs, conventions and TLS context must be
-  /// the same. Reads no file.
+  /// A copy with the settings `value`. A reload uses it to keep the settings of a session's queue. URLs, conventions
+  /// and TLS context must be the same. Reads no file.
   package func with(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")

@@ -241,7 +241,7 @@ extension SessionHandle.Guarded {
     restoreAcknowledgements(ended)
     let ledger = outbox.ledger
     let lanes = calls.messagesEnded(isDriven ? ended : calls.sequences) { sequence, hasCarrier in
-      // If there is no record, many messages have followed, and the reply may still arrive.
+      // Without a record, many later messages have displaced the state of the request. Its reply may still arrive.
       guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
       switch record.state {
       case .queued, .written, .confirmed: return nil
@@ -258,7 +258,7 @@ extension SessionHandle.Guarded {
   }
 
   /// The signal that must be notified after a reply. The reply may have confirmed the last message of an earlier
-  /// sending connection, for which queued messages wait, or it may have ended the last call of a shutdown.
+  /// sending connection, for which queued messages wait. It may also have ended the last call of a shutdown.
   fileprivate var signalAfterReply: Signal? {
     outbox.retiringConnection != nil && outbox.hasWaiting ? signal : signalOfLastCall
   }

@@ -16,8 +16,8 @@ struct EventState: Sendable {
     let id: UInt64
   }
 
-  /// Maximum acknowledgements that clients may send. Above it, the oldest is forgotten. If a server requests an
-  /// acknowledgement for each event and clients send them seconds later, a few hundred wait.
+  /// Maximum acknowledgements that clients may send. Above this number, the oldest is forgotten. If a server requests
+  /// an acknowledgement for each event and clients send them seconds later, a few hundred wait.
   static var owedLimit: Int { 4_096 }
 
   /// The connection that has these namespaces.
@@ -26,7 +26,7 @@ struct EventState: Sendable {
   /// Maximum size of a message that the server accepts; nil if it is not known.
   var maximumPayload: Int?
   var owed: [[UInt8]: Owed] = [:]
-  /// The tokens of `owed`, oldest first, and some that have been sent.
+  /// The tokens of `owed`, oldest first. Tokens whose acknowledgements were sent may still be among them.
   var order = RingDeque<[UInt8]>(filler: [])
   /// Acknowledgements of clients that may be in the queue, by their numbers. If an acknowledgement ends in the queue,
   /// clients may send it again.
@@ -89,8 +89,8 @@ extension SessionHandle {
       guard guarded.events?.owed[token] != nil, guarded.events?.connection == owed.connection else {
         return (.gone, nil)
       }
-      // The message reports its end, so it is not stored. It would be useless to another process, which has other
-      // connections.
+      // Not stored, since it would be useless to another process, which has other connections. The message reports its
+      // end, so that clients can then send the acknowledgement again.
       let result = guarded.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {

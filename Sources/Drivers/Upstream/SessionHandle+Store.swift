@@ -21,7 +21,8 @@ struct StoredIntent: Sendable {
 struct StoredAcceptance: Sendable {
   let numbers: ClosedRange<UInt64>
   let ticket: JournalTicket
-  /// Whether other messages have ended for these: replaced by their replacement key, or dropped to make room.
+  /// Whether other messages have ended because of these messages: replaced by their replacement key, or dropped to make
+  /// room.
   let displacesOthers: Bool
 }
 
@@ -38,7 +39,7 @@ package enum StoreRejection: Sendable {
   /// They have ended. If they are stored, but the ticket of their end is not, the next process finds them queued.
   case isRejected(JournalTicket)
   /// They stay queued: another process may have them, or acknowledged messages have ended to make room for them, and
-  /// would be lost for nothing.
+  /// these messages would be lost without a benefit.
   case isKept
 }
 
@@ -50,12 +51,13 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if the upstream restores it.
   private(set) var mayBeContinued = false
-  /// The ids of events that are calls are larger than this number. They differ from the ids of other terms, to which a
-  /// server may still reply if it restores the connection. The number of a call alone does not suffice, since it is not
-  /// always stored. The number is 20 bits, followed by 32 zero bits. JavaScript represents such ids exactly.
+  /// The ids of events that are calls are larger than this number, so that they differ from the ids of other terms. A
+  /// server may still reply to ids of other terms when it restores the connection. The number of a call alone does not
+  /// suffice, since it is not always stored. This base is 20 bits of the term, followed by 32 zero bits, so JavaScript
+  /// represents the ids exactly.
   private(set) var callIDBase: UInt64 = 0
 
-  /// Ignores the data of another protocol, which the present protocol does not understand.
+  /// Ignores the data of another protocol, since the configured protocol cannot read it.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
     if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
     guard let restored, restored.memory.kind == kind else { return }
@@ -78,11 +80,11 @@ extension SessionHandle {
   /// Whether messages survive the process.
   package var isStored: Bool { journal != nil }
 
-  /// Whether the journal has ended, since this gateway has lost the session. The store reports the loss right after
-  /// that. Final.
+  /// Whether the journal has ended because this gateway has lost the session. Never becomes false again. The store
+  /// reports the loss right afterwards.
   package var hasLostJournal: Bool { journal?.hasEnded ?? false }
 
-  /// The number that was given to the last message.
+  /// The number of the last message.
   package var lastDelivery: UInt64 { guarded.withLock { $0.outbox.ledger.last } }
 
   func store(
@@ -151,8 +153,8 @@ extension SessionHandle {
 
   package func endWaitingForStore() { guarded.withLock { $0.storeWaiters -= 1 } }
 
-  /// Whether this gateway will never know if the entry is stored. Then another gateway continues the journal, or this
-  /// gateway continues it in a new term.
+  /// Whether the outcome of storing this entry remains unknown to this gateway. Then another gateway continues the
+  /// journal, or this gateway continues it in a new term.
   package func isLost(_ ticket: JournalTicket) -> Bool {
     guard let journal, journal.hasEnded else { return false }
     return journal.outcome(of: ticket) != .stored
@@ -162,7 +164,7 @@ extension SessionHandle {
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { guarded in
       guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
-      // The next term may have the messages, and would not have their ends.
+      // The next term may find the messages in the journal, but could not find their ends.
       guard !journal.hasEnded else { return .isKept }
       if let first = messages.first?.first, guarded.acceptance(of: first)?.displacesOthers == true { return .isKept }
       for run in messages { guarded.outbox.reject(from: run.first, count: run.count) }
@@ -205,8 +207,8 @@ extension SessionHandle {
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
     guard let journal, journal.outcome(of: ticket) != .stored else { return }
     guarded.withLock { guarded in
-      // Neither a failed store nor a session that is no longer stored prevents calls. The state of the oldest
-      // message is forgotten by now.
+      // While the store does not work, and after the session has lost its journal, calls still work, so the list must
+      // be limited. By now, the ledger has forgotten the state of the oldest message.
       if guarded.withheldConfirmations.count == guarded.outbox.ledger.limit { guarded.releaseConfirmation() }
       guarded.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
       guarded.outbox.withholdConfirmation(of: sequence)
@@ -215,7 +217,8 @@ extension SessionHandle {
     releaseConfirmations()
   }
 
-  /// Shows the confirmations whose changes are stored by now. A store that has failed shows them when it works again.
+  /// Shows the confirmations whose changes are stored by now. If the store has failed, they are shown when it works
+  /// again.
   private func releaseConfirmations() {
     guard let journal else { return }
     let callers = update { guarded -> [Notifier] in

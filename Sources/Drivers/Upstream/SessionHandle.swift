@@ -30,7 +30,7 @@ package final class SessionHandle: Sendable {
     case start
     case open
     case close(code: UInt16)
-    /// Like `close(code:)`, but when everything queued has been written, or after this time at the latest.
+    /// Like `close(code:)`, but only when all queued messages have been written, or after this time at the latest.
     case shutDown(flushWithin: TimeSpan, code: UInt16)
     /// Closes the socket without a handshake, and ends.
     case abort
@@ -51,9 +51,9 @@ package final class SessionHandle: Sendable {
     var isAbandoned = false
     /// A held poll or a `TTL: 0` message needs the upstream, so an on-demand session connects.
     var isConnectionRequested = false
-    /// Clients that wait until their messages are written.
+    /// The number of clients that wait until their messages are written.
     var writeWaiters = 0
-    /// Clients that wait until their messages are confirmed.
+    /// The number of clients that wait until their messages are confirmed.
     var confirmationWaiters = 0
     var calls = CallTable()
     /// The memory of late calls that `lateCalls` has counted for this session.
@@ -63,7 +63,7 @@ package final class SessionHandle: Sendable {
     var callNotifiers: [Notifier] = []
     /// How calls are related to their replies, in the latest settings.
     var correlation: Correlation?
-    /// nil unless pushes are events.
+    /// The state of the upstream's events; nil unless pushes are events.
     var events: EventState?
     /// How clients write events, in the latest settings; nil unless pushes are events.
     var eventFormat: (any EventFormat)?
@@ -81,14 +81,14 @@ package final class SessionHandle: Sendable {
     /// The sent messages whose confirmations are withheld until their changes are stored, in the order of the tickets.
     /// At most as many as messages whose states are remembered.
     var withheldConfirmations = RingDeque(filler: WithheldConfirmation(sequence: 0, ticket: JournalTicket(0)))
-    /// Clients that wait until their messages are stored.
+    /// The number of clients that wait until their messages are stored.
     var storeWaiters = 0
     /// Whether reading from a connection is paused because too much waits to be stored.
     var isReadingPaused = false
     /// Whether acknowledgements for the upstream wait until events are stored.
     var hasDelayedAcknowledgements = false
 
-    /// A number that changes when a client that waits for deliveries may have news.
+    /// A revision of the deliveries, which changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
       writeWaiters == 0
         ? outbox.ledger.completions : outbox.ledger.completions &+ outbox.ledger.total(.written)
@@ -113,13 +113,13 @@ package final class SessionHandle: Sendable {
   let logger: Logger
   let metrics: UpstreamMetrics
   let attemptLimiter: ConcurrentAttemptLimiter
-  /// nil if the session is not stored.
+  /// The journal of the session; nil if the session is not stored.
   let journal: (any SessionJournal)?
   /// The clock by which stored idempotency keys expire; nil if the session is not stored.
   package let keyClock: KeyClock?
   /// The permission to write to the upstream; nil if the session may always write.
   let permission: WritePermission?
-  /// Whether the session opens when it starts: no operator has closed it at an earlier holder.
+  /// Whether the session opens when it starts: no operator has closed it while it had another holder.
   private let opensAtStart: Bool
   /// The data from which the next connection resumes.
   let resumed: ResumedProtocol
@@ -213,7 +213,8 @@ package final class SessionHandle: Sendable {
   /// use.
   ///
   /// - Parameters:
-  ///   - opened: nil if another gateway has the session. Then the handle is never started, and accepts nothing.
+  ///   - opened: the journal; nil if another gateway has the session. Then the handle is never started, and accepts
+  ///     nothing.
   ///   - permission: the permission of this handle to write to the upstream. It ends with `abort()`.
   package convenience init(
     _ settings: PreparedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
@@ -405,7 +406,7 @@ package final class SessionHandle: Sendable {
   }
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001,
-  /// 'going away'. `hasEnded` becomes true when it is over.
+  /// 'going away'. `hasEnded` becomes true when the shutdown is complete.
   ///
   /// - Parameter end: called at the end, on the session's loop.
   package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
@@ -469,8 +470,8 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
-  /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if
-  /// the settings are equal, since certificates and credentials that they refer to may have changed.
+  /// Applies new settings through a new connection that replaces the current connection. The connection is replaced
+  /// even if the settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     guarded.withLock { guarded in
       guarded.correlation = settings.value.conventions.correlation
@@ -480,8 +481,8 @@ package final class SessionHandle: Sendable {
     send(.reconfigure(settings, because: reason))
   }
 
-  /// Applies new settings that differ from the current ones only in their topics, from the next push on. The connection
-  /// stays.
+  /// Applies new settings that differ from the current settings only in their topics, from the next push on. The
+  /// connection stays.
   package func changeTopics(_ settings: PreparedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.

@@ -42,8 +42,8 @@ package struct SessionStatus: Sendable {
   /// The last transitions, oldest first.
   package var history: [SessionTransition] { facts.transitions.entries }
 
-  /// - Parameter now: when the session was made. The session is in its first state until its machine enters another
-  ///   state.
+  /// - Parameter now: the time at which the session was made. The session is in its first state until its machine
+  ///   enters another state.
   init(url: String, at now: MonotonicTime) {
     facts = Facts(url: url)
     figures.since = now
@@ -103,7 +103,7 @@ package struct SessionCounts: Sendable {
     for index in left.messages.indices { left.messages[index] += right.messages[index] }
   }
 
-  /// The values that remain of an ended session: they only increase.
+  /// The counters of an ended session, which metrics keep, since a counter must not decrease.
   package var totals: SessionCounts {
     var totals = SessionCounts()
     totals.redeliveries = redeliveries

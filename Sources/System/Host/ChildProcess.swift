@@ -28,8 +28,8 @@ package enum ChildProcess {
   private static let pollMilliseconds: Int32 = 10
 
   /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit`
-  /// bytes. Its standard input is /dev/null; its environment and standard error are ours. At the timeout or `limit`,
-  /// its process group is killed. Blocks.
+  /// bytes. Its standard input is /dev/null; it inherits the environment and standard error of this process. At the
+  /// timeout or `limit`, its process group is killed. Blocks.
   package static func output(
     of command: [String], within span: TimeSpan, atMost limit: Int
   ) throws(ChildProcessError) -> [UInt8] {

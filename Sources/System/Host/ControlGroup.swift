@@ -32,7 +32,7 @@ package struct ControlGroup {
     return (unified + legacy).min()
   }
 
-  /// Bytes of memory after which the kernel ends a process of the group; nil without a limit.
+  /// Above this many bytes of memory, the kernel kills a process of the group; nil without a limit.
   package var memoryBytes: Int? {
     let limits = values(of: "memory.max") + values(of: "memory.limit_in_bytes", controller: "memory")
     return limits.compactMap { Int($0) }.filter { (1..<Self.noLimit).contains($0) }.min()

@@ -46,7 +46,7 @@ package final class FileWatcher {
   package var watchCount: Int { names.count }
 
   /// Watches these files and no others. A file that no longer has the given fingerprint counts as changed, so a change
-  /// between reading it and this call is not missed. Throws if a watch cannot be added, after adding the others.
+  /// between reading it and this call is not missed. Throws if a watch cannot be added, after adding the other watches.
   package func watch(_ files: [String: FileFingerprint?], now: MonotonicTime) throws(SystemError) {
     self.files = files
     let failure = addWatches()
@@ -100,8 +100,8 @@ package final class FileWatcher {
   package func takeChanges(now: MonotonicTime) -> Set<String> {
     firstEvent = nil
     settledAt = .distantFuture
-    // Watches are added before the files are examined, so that a later change raises an event. `watch` has already
-    // reported a watch that fails.
+    // Watches are added before the files are examined, so that a later change raises an event. If a watch cannot be
+    // added, `watch` has already reported it.
     _ = addWatches()
     var changed: Set<String> = []
     for (path, known) in files {

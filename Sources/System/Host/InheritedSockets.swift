@@ -19,7 +19,7 @@ package struct InheritedSockets: Sendable {
 
   /// The first descriptor (SD_LISTEN_FDS_START).
   private static var firstDescriptor: Int32 { 3 }
-  /// More than any configuration has listeners. A wrong number would make other descriptors of the process look like
+  /// No configuration has this many listeners. A wrong number would make other descriptors of the process look like
   /// sockets.
   package static var maximumCount: Int { 64 }
 
@@ -83,8 +83,8 @@ package struct InheritedSockets: Sendable {
     SystemCall.option(descriptor, level: SOL_SOCKET, name: name)
   }
 
-  /// Returns `count` descriptors for one socket, one per event loop. Each owner closes its own; closing the last one
-  /// closes the socket in this process only.
+  /// Returns `count` descriptors for one socket, one per event loop. Each owner closes its own descriptor. Closing the
+  /// last descriptor closes the socket in this process only.
   package static func share(_ descriptor: Int32, count: Int) throws(SystemError) -> [Int32] {
     var result = [descriptor]
     while result.count < count {

@@ -38,8 +38,8 @@ package final class ProcessEvents: Sendable {
     unsafe write(wakeUps, &one, 8)
   }
 
-  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it. Then
-  /// comes a signal, a wake-up, and the descriptor.
+  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it.
+  /// After that, a signal takes precedence over a wake-up, and a wake-up over the descriptor.
   package func wait(until deadline: MonotonicTime = .distantFuture, orReadable descriptor: Int32? = nil) -> Event {
     while true {
       if SystemCall.monotonicNanoseconds() >= deadline.nanoseconds { return .deadline }

@@ -8,16 +8,17 @@ package enum ProcessSignals {
   package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
 
   /// Blocks `signals`. Call before any thread is started: threads inherit the mask. Also restores SIGCHLD's default
-  /// action. A parent may have left it ignored, and then the kernel keeps no exit status of our children (wait(2)).
+  /// action. A parent may have left it ignored, and then the kernel keeps no exit status of the children of this
+  /// process (wait(2)).
   package static func block(_ signals: [Int32]) {
     _ = signal(SIGCHLD, SIG_DFL)
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
   }
 
-  /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. For the end of a
-  /// process, which may block. The default action is set because a shell without job control lets its background
-  /// processes ignore SIGINT.
+  /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. Used when the
+  /// process ends, since ending may block. The default action is set because a shell without job control lets its
+  /// background processes ignore SIGINT.
   package static func unblock(_ signals: [Int32]) {
     for number in signals { _ = signal(number, SIG_DFL) }
     var set = makeSet(signals)

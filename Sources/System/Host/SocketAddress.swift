@@ -65,7 +65,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// nil for a path.
+  /// The IP address; nil for a path.
   package var ip: IPAddress? {
     switch self {
     case .ip(let address, _): address

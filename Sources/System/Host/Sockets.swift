@@ -21,7 +21,7 @@ package enum Sockets {
       guard unsafe address.withKernelAddress({ unsafe bind(descriptor, $0, $1) }) == 0 else {
         throw SystemError("bind", code: errno, subject: address.description)
       }
-      // Accepted sockets inherit it, which costs no system call each.
+      // Accepted sockets inherit this option, which saves a system call for each.
       if address.family != AF_UNIX { disableDelay(descriptor) }
       guard Glibc.listen(descriptor, backlog) == 0 else {
         throw SystemError("listen", code: errno, subject: address.description)
@@ -33,8 +33,8 @@ package enum Sockets {
     }
   }
 
-  /// Checks that no other process uses `address`; throws if another process does. With a shared port, two gateways
-  /// could run on one address unnoticed, each with half of the requests. Port 0 and paths are not checked.
+  /// Checks that no other process uses `address`; throws if another process does. With SO_REUSEPORT, two gateways could
+  /// run on one address unnoticed, each with half of the requests. Port 0 and paths are not checked.
   package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, reusesPort: false))

@@ -4,7 +4,7 @@ import Threading
 
 /// Why blocking work returned no result.
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The waiter cancelled. `after`: how long the work that runs on the subject, this or earlier work, has been running.
+  /// The waiter cancelled. `after`: how long work on the subject, this work or earlier work, has been running.
   case unfinished(after: TimeSpan)
   /// All threads were in use by other subjects until the waiter cancelled, or the queue for a thread is full.
   case noFreeThread(limit: Int)
@@ -82,7 +82,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
   package func fail(_ error: BlockingWorkError) { end(.failure(error)) }
 }
 
-/// Passes one outcome from the working thread to the waiting one.
+/// Passes one outcome from the working thread to the waiting thread.
 private final class OutcomeBox<Outcome: Sendable>: Sendable {
   private let content = Locked<Outcome?>(nil)
   private let filled = CountingSemaphore()
@@ -124,8 +124,8 @@ package final class BlockingThreadPool: Sendable {
   package static let ofProcess = BlockingThreadPool()
 
   /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file,
-  /// certificate, key) and reads most of them one after the other. The limit stops reloads that name ever new files on
-  /// a hung mount.
+  /// certificate, key) and reads most of them one after the other. The limit matters if each of many reloads names new
+  /// files on a hung mount.
   package static let threadLimit = 16
   /// Maximum amount of work that waits for a thread. A connection attempt waits for one piece of work at a time.
   package static let waitingLimit = 1024

@@ -5,7 +5,7 @@ import Host
 
 /// How a wait on a channel ended.
 package enum WaitOutcome: Equatable, Sendable {
-  /// A read or write is worth trying. Also reported after a hang-up; the next call returns it.
+  /// A read or write is worth trying. Also reported after a hang-up, which the next call then returns.
   case ready
   /// The deadline passed first.
   case deadline
@@ -112,8 +112,8 @@ package final class Channel {
       deadline < .distantFuture ? loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) : nil
   }
 
-  /// Calls the input target. The loop does so after an event. Others do so when something else happens that the target
-  /// waits for. Returns false if no wait with an input target is in progress.
+  /// Calls the input target. The loop does so after an event. Other objects do so when another event happens that the
+  /// target waits for. Returns false if no wait with an input target is in progress.
   @discardableResult
   package func processInput() -> Bool {
     guard let target = inputTarget else { return false }
@@ -122,7 +122,7 @@ package final class Channel {
       return true
     }
     guard inputTarget != nil else { return true }
-    // A timer that fires too early is set again (`timerFired`). That is cheaper than a new one per request.
+    // A timer that fires too early is set again (`timerFired`). That is cheaper than a new timer per request.
     let deadline = target.inputDeadline
     guard deadline < inputTimerDeadline else { return true }
     if let timer = reader.timer { loop.cancel(timer) }
@@ -285,7 +285,7 @@ package final class Channel {
     close()
   }
 
-  /// Returns and clears the pending error of the socket, such as of a connect (SO_ERROR); 0 if there is none.
+  /// Returns and clears the pending error of the socket, for example of a connect (SO_ERROR); 0 if there is none.
   package func takeSocketError() -> Int32 { SystemCall.option(descriptor, level: SOL_SOCKET, name: SO_ERROR) }
 
   // MARK: Called by the loop and by `Sockets`

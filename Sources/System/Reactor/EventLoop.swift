@@ -74,8 +74,8 @@ package actor EventLoop {
 
 /// The thread behind an `EventLoop`.
 ///
-/// Unchecked: `context` and `jobs` are touched by the loop's own thread only (each entry point either
-/// checks the thread or goes through the mailbox); the rest is immutable or locked.
+/// Unchecked: `context` and `jobs` are used by the loop's own thread only: each entry point either checks the thread or
+/// goes through the mailbox. The other properties are immutable or locked.
 @safe
 final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let index: Int
@@ -176,7 +176,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   ///
   /// 1. *Sleep* in epoll; not at all if something is ready to run, or not `mayBlock`.
   /// 2. *I/O*: channels latch their events and resume their waiters.
-  /// 3. *Mailbox*: takes what other threads have posted, in whole bursts.
+  /// 3. *Mailbox*: takes the items that other threads have posted, in whole bursts.
   /// 4. *Jobs*: input targets process the input that has arrived. Then every resumed task runs, and the tasks that they
   ///    resume.
   /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a

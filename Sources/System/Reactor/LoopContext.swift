@@ -9,7 +9,7 @@ package protocol TimerTarget: AnyObject {
   func timerFired(_ token: Int)
 }
 
-/// Writes its output once at the end of a turn, however many tasks have queued some.
+/// Writes its output once at the end of a turn, however many tasks have queued output.
 package protocol TurnEndTarget: AnyObject {
   func turnEnded()
 }
@@ -32,7 +32,7 @@ package final class LoopContext {
   /// cache.
   package static var receiveBufferSize: Int { 64 * 1024 }
   private static var eventsPerWait: Int { 512 }
-  /// Timer resolution. An idle loop fires a timer within this of its deadline, and never before it.
+  /// Timer resolution. An idle loop fires a timer within this time after its deadline, and never before the deadline.
   private static var nanosecondsPerTick: UInt64 { 1_000_000 }
 
   /// Position among the loops of this process, from 0.
@@ -242,7 +242,7 @@ package final class LoopContext {
 
   private var tick: UInt64 { now.nanoseconds / Self.nanosecondsPerTick }
 
-  /// Returns false if none was due.
+  /// Returns false if no timer was due.
   func fireTimers() -> Bool {
     wheel.advance(to: tick, into: &expired)
     guard !expired.isEmpty else { return false }
@@ -262,7 +262,7 @@ package final class LoopContext {
   }
 
   /// Runs one round: signals that are raised meanwhile wait for the next turn, so that I/O happens in between. Returns
-  /// false if there were none.
+  /// false if there were no signals.
   func deliverLocalSignals() -> Bool {
     guard !localSignals.isEmpty else { return false }
     let raised = localSignals

@@ -38,7 +38,7 @@ package enum NetlinkSocket {
     /// The sender was not the kernel. The datagram was dropped.
     case ignored
     case wouldBlock
-    /// Events were lost: the kernel's buffer was full, or the datagram was larger than ours.
+    /// Events were lost: the kernel's buffer was full, or the datagram was larger than the buffer of the loop.
     case overrun
     case failed(Int32)
   }

@@ -4,7 +4,7 @@ import Glibc
 
 /// Output that is pending for one channel: text and slices in order, sent by gathering writes.
 ///
-/// Text (heads, small bodies and slices) is copied into one buffer. A larger `ByteSlice` is sent from its own
+/// Text (heads, small bodies and small slices) is copied into one buffer. A larger `ByteSlice` is sent from its own
 /// storage, however many connections send the same storage.
 @safe
 @usableFromInline

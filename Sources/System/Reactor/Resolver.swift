@@ -14,10 +14,10 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
-/// A thread is busy until `getaddrinfo` returns, so there are several, with a bounded queue. The caller applies its own
-/// timeout and cancels. That removes a queued look-up, or drops the result of a running one.
+/// A thread is busy until `getaddrinfo` returns, so there are several, with a limited queue. The caller applies its own
+/// timeout and cancels. That removes a queued look-up, or drops the result of a running look-up.
 package final class Resolver: Sendable {
-  /// Maximum number of threads. One fewer lookups than this can hang without delaying others.
+  /// Maximum number of threads. All threads but one can hang without delaying other lookups.
   package static let threadCount = 4
   /// Descriptors that one lookup may hold: files such as /etc/hosts, and a socket for each query or name server in use.
   package static let descriptorsPerThread = 4

@@ -7,7 +7,7 @@ package protocol SignalTarget: AnyObject {
 
 /// Wakes one object on one loop, from any thread. Calls that the loop has not delivered yet count as one.
 ///
-/// A signal carries no data: the sender stores it in shared state first, then calls `notify()`.
+/// A signal carries no data: the sender stores the data in guarded state first, then calls `notify()`.
 ///
 /// Unchecked: `target` is read and written on the loop's own thread only.
 package final class Signal: @unchecked Sendable {

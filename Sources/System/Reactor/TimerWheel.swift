@@ -1,4 +1,4 @@
-/// Timers for hundreds of thousands of deadlines: setting or cancelling one changes two list links, whatever their
+/// Timers for hundreds of thousands of deadlines: setting or cancelling a timer changes two list links, whatever their
 /// number.
 ///
 /// A hierarchical timing wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as
@@ -57,7 +57,7 @@ struct TimerWheel<Target>: ~Copyable {
       entries.append(
         Entry(deadline: 0, target: nil, token: 0, generation: 0, slot: Self.none, previous: Self.none, next: Self.none))
     }
-    // The current tick has fired already: a timer that is due now fires with the next one.
+    // The current tick has fired already: a timer that is due now fires with the next tick.
     entries[Int(index)].deadline = max(deadline, current &+ 1)
     entries[Int(index)].target = target
     entries[Int(index)].token = token

@@ -7,8 +7,8 @@ enum CertificateVerification {
   /// - Parameter mode: for a server, also whether a client without a certificate is refused.
   static func install(in context: OpaquePointer, mode: Int32) {
     // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification
-    // is enabled even if ours is off. After a failure OpenSSL sends the matching alert, before anything of ours such as
-    // a client certificate.
+    // is enabled even if the settings disable verification. After a failure, OpenSSL sends the matching alert before
+    // this end sends anything of its own, such as a client certificate.
     unsafe SSL_CTX_set_verify(context, mode, nil)
     unsafe SSL_CTX_set_cert_verify_callback(
       context,
@@ -21,7 +21,8 @@ enum CertificateVerification {
         connection.verificationFailure = failure
         return 0
       }, nil)
-    // Called when the peer requests our certificate. There may be none; the peer decides whether that is a failure.
+    // Called when the peer requests our certificate. There may be no certificate; the peer decides whether that is a
+    // failure.
     unsafe SSL_CTX_set_cert_cb(
       context,
       { raw, _ in

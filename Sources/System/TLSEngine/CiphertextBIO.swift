@@ -30,7 +30,7 @@ enum CiphertextBIO {
         unsafe $0.readCiphertext(room)
       }
       if count > 0 { return Int32(truncatingIfNeeded: count) }
-      // No bytes now, which is not the end of the stream: the driver reports that.
+      // No bytes now, which is not the end of the stream: the driver reports the end.
       unsafe copenssl_set_retry_read(bio)
       return -1
     }

@@ -1,6 +1,6 @@
 import COpenSSL
 
-/// What the contexts of clients and servers have in common.
+/// The settings that the contexts of clients and servers have in common.
 enum ContextSetup {
   static func setOptions(of raw: OpaquePointer) {
     // Renegotiation let a TLS 1.2 peer force expensive computations (CVE-2011-1473). Compression revealed secrets
@@ -10,8 +10,8 @@ enum ContextSetup {
     unsafe copenssl_disable_session_cache(raw)
     // Saves about 34 KiB per idle connection.
     unsafe copenssl_set_mode(raw, Int(SSL_MODE_RELEASE_BUFFERS))
-    // Reads as many records at once as the buffer holds. One by one, the buffer would be freed and allocated again for
-    // each.
+    // Reads as many records at once as the buffer holds. If records were read one by one, the buffer would be freed and
+    // allocated again for each record.
     unsafe copenssl_enable_read_ahead(raw)
   }
 

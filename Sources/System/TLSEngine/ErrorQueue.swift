@@ -17,8 +17,9 @@ enum ErrorQueue {
     if ERR_peek_error() != 0 { ERR_clear_error() }
   }
 
-  /// Empties the queue and returns the most informative entry. This is the first entry of libssl, even after an entry
-  /// of a cipher, or else the oldest. Later entries only name the calls through which the error passed.
+  /// Empties the queue and returns the most informative entry. This is the first entry of libssl, even if an entry of a
+  /// cipher precedes it. Without an entry of libssl, it is the oldest entry. Later entries only name the calls through
+  /// which the error passed.
   static func drain() -> Entry? {
     var chosen: UInt = 0
     while true {

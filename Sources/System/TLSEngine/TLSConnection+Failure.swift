@@ -1,7 +1,7 @@
 import COpenSSL
 
 extension TLSConnection {
-  /// Converts OpenSSL's error queue, after a call that failed, to one of our errors.
+  /// Converts OpenSSL's error queue, after a call that failed, to a `TLSError`.
   func classifiedFailure() -> TLSError {
     let entry = ErrorQueue.drain()
     if let verificationFailure { return verificationFailure }

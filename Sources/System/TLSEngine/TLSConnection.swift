@@ -6,7 +6,7 @@ import COpenSSL
 ///
 /// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is
 /// complete, then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so
-/// after a failure, too: the ciphertext may be the alert that tells the peer the reason.
+/// after a failure, too: the ciphertext may be the alert that reports the reason to the peer.
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘
@@ -150,7 +150,7 @@ package final class TLSConnection {
     }
   }
 
-  /// The connection that owns `raw`; nil if it is not one of ours.
+  /// The connection that owns `raw`; nil if `TLSConnection` did not create it.
   static func owner(of raw: OpaquePointer) -> TLSConnection? {
     guard let bio = unsafe SSL_get_rbio(raw), let data = unsafe BIO_get_data(bio) else { return nil }
     return unsafe Unmanaged<TLSConnection>.fromOpaque(data).takeUnretainedValue()
@@ -221,7 +221,7 @@ package final class TLSConnection {
     }
     var total = 0
     reading: while total < limit {
-      // OpenSSL reads ahead: it may hold records, or a part of one, while our own queue is empty.
+      // OpenSSL reads ahead: it may have records, or a part of a record, while our own queue is empty.
       if input.isEmpty, unsafe SSL_has_pending(raw) == 0 { break }
       let decrypted = unsafe Int(SSL_pending(raw))
       // Room for the available bytes, not for the largest record: a heartbeat must not cost 16 KiB.

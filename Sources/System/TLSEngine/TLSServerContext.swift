@@ -3,7 +3,7 @@ import COpenSSL
 
 /// The certificate and key of a TLS server, ready for use. One context serves any number of connections on any thread.
 ///
-/// It owns the keys of its session tickets. A new context rejects the tickets of the previous one, so their clients
+/// It owns the keys of its session tickets. A new context rejects the tickets of the previous context, so their clients
 /// make a full handshake. Building a new context at intervals thus rotates these keys (RFC 8446 §8.1, RFC 9325 §4.6).
 ///
 /// With client certificates there are no tickets. A resumed TLS session does not verify the certificate again, so an
@@ -17,7 +17,7 @@ package final class TLSServerContext: Sendable {
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
-  /// AEAD ciphers with forward secrecy only (RFC 9325 §4.2). TLS 1.3 has no others.
+  /// AEAD ciphers with forward secrecy only (RFC 9325 §4.2). TLS 1.3 has no other ciphers.
   private static var ciphers: String {
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384"
       + ":ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"

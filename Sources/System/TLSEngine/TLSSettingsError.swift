@@ -18,7 +18,7 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
   case malformedCertificate(Role, file: String, index: Int, reason: String)
   case encryptedPrivateKey(file: String)
   case keyDoesNotMatchCertificate(keyFile: String, certificateFile: String)
-  /// OpenSSL refuses it: for example, its key is too small or its digest too weak.
+  /// OpenSSL refuses the certificate: for example, its key is too small or its digest too weak.
   case unusableCertificate(file: String, reason: String)
   case noTrustedCertificate
   case noSystemStore

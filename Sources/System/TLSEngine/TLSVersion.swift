@@ -1,6 +1,6 @@
 import COpenSSL
 
-/// The TLS versions still in use: RFC 8996 deprecated all older ones.
+/// The TLS versions still in use: RFC 8996 deprecated all older versions.
 package enum TLSVersion: Int, CaseIterable, Comparable, Sendable, CustomStringConvertible {
   /// RFC 5246.
   case v1_2 = 12

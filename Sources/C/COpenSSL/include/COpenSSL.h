@@ -84,7 +84,7 @@ EVP_PKEY *copenssl_ed25519_public_key(const unsigned char *bytes);
 // Reads the next public key (SubjectPublicKeyInfo) in `pem`, or returns NULL.
 EVP_PKEY *copenssl_read_public_key(BIO *pem);
 
-// The use of a public key. `copenssl_other_key` is a key that the gateway does not use.
+// The kind of a public key. `copenssl_other_key` is a key that the gateway does not use.
 enum copenssl_key_kind { copenssl_other_key, copenssl_rsa_key, copenssl_p256_key, copenssl_ed25519_key };
 enum copenssl_key_kind copenssl_kind_of_key(const EVP_PKEY *key);
 

@@ -6,7 +6,7 @@ import ByteStreams
 /// separator inside quotes counts depends on the field. Separators other than the comma are for grammars such as the
 /// parameters of an element.
 package struct HTTPListElements: ~Escapable {
-  /// What a quotation mark in the elements of a list means.
+  /// The meaning of a quotation mark in the elements of a list.
   package enum Quoting: Sendable {
     /// Nothing, because the elements are tokens or addresses. A client may have invented a value with an unmatched
     /// quotation mark, to which a proxy has appended an element.

@@ -41,9 +41,9 @@ extension HTTPFields {
 
 /// The content codings that a client accepts (RFC 9110 §12.5.3).
 package enum HTTPAcceptedCodings: UInt8, Sendable {
-  /// No coding. The only choice without an Accept-Encoding field.
+  /// No coding, since gzip is not acceptable, or less preferred. The only choice without an Accept-Encoding field.
   case identity
-  /// gzip, preferably.
+  /// gzip, preferably. Identity is acceptable, too.
   case gzip
   /// gzip only.
   case gzipOnly

@@ -10,7 +10,7 @@ struct HistorySample: Equatable {
   /// Requests that wait for their responses.
   var held = 0
   var streams = 0
-  /// The longest round trip of all sessions; nil if none has measured one.
+  /// The longest round trip of all sessions; nil if no session has measured a round trip.
   var roundTrip: TimeSpan?
 }
 

@@ -9,7 +9,7 @@ extension CommonState {
   /// The time between two calls of `takeSample`.
   package static var historyInterval: TimeSpan { GatewayHistory.interval }
 
-  /// Adds the present values of the metrics to the history. Can be called on any thread.
+  /// Adds the current values of the metrics to the history. Can be called on any thread.
   package func takeSample(at now: MonotonicTime) {
     var sample = HistorySample(time: now)
     let sums = sessions.sums

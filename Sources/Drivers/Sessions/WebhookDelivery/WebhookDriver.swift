@@ -152,7 +152,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// Begins as many attempts as are allowed and possible.
   private func pump() {
     guard let turn, let listener else { return pumpStopped() }
-    // Set before the last look, so that a push that arrives after the look sends a signal.
+    // Set before the last check for pushes, so that a push that arrives after the check sends a signal.
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     settleAgain()
     do throws(ConsumerRefusal) {
@@ -186,7 +186,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     if !unsettled.isEmpty { setTimer(loop.now + Self.pauseAfterRefusal) }
   }
 
-  /// Without the permission, another gateway may deliver.
+  /// Without the permission, another gateway may be the holder, and deliver.
   private var isPermitted: Bool { webhooks.permission?.isGiven ?? true }
 
   private var room: Int {
@@ -202,7 +202,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       idle.popLast()
       ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
-    // The receiver still takes the request in, for longer than the lease would last.
+    // The receiver is still reading the request, for longer than the lease would last.
     client.whenPostponed = { [weak self] in self?.extend(push.lease) }
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
   }
@@ -348,7 +348,7 @@ private final class WebhookAttempt: LoopTask {
 }
 
 extension WebhookOutcome {
-  /// nil if the attempt was cancelled.
+  /// Fails if the attempt was cancelled.
   init?(_ outcome: HTTPClient.Outcome) {
     switch outcome {
     case .response(let response): self = .response(status: response.status, retryAfter: response.retryAfter)

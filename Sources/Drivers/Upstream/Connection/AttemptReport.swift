@@ -7,17 +7,18 @@ import WebSocketCodec
 /// Why an attempt failed, for an operator. The session machine uses only `failure`.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
-  /// What was wrong, and what is accepted.
+  /// The fault, the value at fault, and the accepted values.
   private var text: ReportText
   package var detail: String { text.description }
-  /// The status code of the HTTP response, if there was one: the upstream's, or the proxy's.
+  /// The status code of the HTTP response from the upstream or the proxy; nil if there was none.
   package private(set) var status: Int?
-  /// Its header fields, except `Set-Cookie`. For operators only, like the body: the API returns neither.
+  /// The header fields of that response, except `Set-Cookie`. For operators only, like the body: the API returns
+  /// neither.
   package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the response's body.
   package var body = ""
-  /// The address that the rules of a profile refuse. For the log only: a client that chooses names must not learn their
-  /// addresses.
+  /// The address that the rules of a profile refuse. For the log only: a client that chooses host names must not learn
+  /// their addresses.
   private(set) var refusedAddress: String?
 
   init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ text: ReportText) {

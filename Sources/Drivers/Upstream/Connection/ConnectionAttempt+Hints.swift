@@ -9,19 +9,20 @@ import WebSocketCodec
 extension ConnectionAttempt {
   private static var tlsHint: String { ": if this is a TLS port, use wss:// in the URL" }
 
-  /// For the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert (21) or
-  /// handshake (22), RFC 8446 §5.1. No HTTP response starts with either.
+  /// The hint for the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert
+  /// (21) or handshake (22), RFC 8446 §5.1. No HTTP response starts with either.
   func hint(for beginning: Span<UInt8>) -> String {
     !url.isSecure && !beginning.isEmpty && (beginning[0] == 21 || beginning[0] == 22) ? Self.tlsHint : ""
   }
 
-  /// For an HTTP response other than 101. nginx, Apache and Go report plain HTTP on a TLS port in the body.
+  /// The hint for an HTTP response other than 101. nginx, Apache and Go report plain HTTP on a TLS port in the body.
   func hint(for refusal: HTTPRefusal, body: String) -> String {
     if !url.isSecure, refusal.status == 400, body.contains("HTTPS") { return Self.tlsHint }
     return preparedSettings.declaration?.hint(status: refusal.status, body: body) ?? ""
   }
 
-  /// For the end of the connection without a response. Other servers just close, so the hint depends on the port.
+  /// The hint for a connection that ends without a response. Many servers close without a message, so the hint depends
+  /// on the port.
   var hintForEnd: String {
     if !url.isSecure, "\(url.port)".hasSuffix("443") { return Self.tlsHint }
     return preparedSettings.declaration?.hintForEnd ?? ""

@@ -8,9 +8,10 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Secrets. They are read for each attempt, since they may have changed, and are sent to configured origins only.
+/// Reads the secrets and files of an attempt. Secrets are read for each attempt, since they may have changed. They are
+/// sent to configured origins only.
 extension ConnectionAttempt {
-  /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, the files of
+  /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, and the files of
   /// `upstream.tls`.
   func prepare() async throws(AttemptError) {
     let deadline = loop.now + settings.fileTimeout
@@ -69,7 +70,7 @@ extension ConnectionAttempt {
     }
   }
 
-  /// Adds the credential to the opening request as configured. Only for configured origins.
+  /// Adds the credential to the opening request as configured. Does nothing if the origin is not configured.
   func addCredential(to request: inout ClientHandshake.Request) throws(AttemptError) {
     guard settings.isConfigured(url) else { return }
     let use = settings.conventions.credential
@@ -96,8 +97,8 @@ extension ConnectionAttempt {
 }
 
 extension TLSClientSettings {
-  /// For an origin that was reached by a redirection: the client certificate is not sent, and the configured server
-  /// name does not apply.
+  /// The settings for an origin that a redirection leads to: the client certificate is not sent, and the configured
+  /// server name does not apply.
   fileprivate var forForeignOrigin: TLSClientSettings {
     var settings = self
     settings.clientCertificate = nil

@@ -9,8 +9,9 @@ import WebSocketCodec
 
 /// The parts of opening a connection that the application protocol declares.
 extension ConnectionAttempt {
-  /// How long to wait for the first bytes after the upgrade, but at most half of `upstream.timeouts.upgrade`. A server
-  /// that speaks first sends them at once. Later the setup waits for them, and its timeout names the missing event.
+  /// The longest wait for the first bytes after the upgrade; half of `upstream.timeouts.upgrade` if that is less. A
+  /// server that speaks first sends them at once. If they do not arrive, the setup waits for them, and its timeout
+  /// names the missing event.
   private static var firstBytesLimit: TimeSpan { .seconds(1) }
 
   /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.

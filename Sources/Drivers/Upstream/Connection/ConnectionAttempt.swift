@@ -14,13 +14,12 @@ import WebSocketCodec
 /// §4.1).
 ///
 /// It is a separate task because a task keeps the memory of its deepest call until it ends, and the calls here are four
-/// times as deep as the calls of the task that reads the open connection. The session sets the timeouts and cancels the
-/// attempt.
+/// times as deep as the calls in the reading task. The session sets the timeouts and cancels the attempt.
 final class ConnectionAttempt: LoopTask {
   enum Event {
     /// All files have been read. The next phase is name resolution.
     case prepared(TemplateValues)
-    /// The next phase, at most `upgrading`, has started.
+    /// The next phase has started. `upgrading` is the last phase that is reported.
     case advanced(AttemptPhase)
     /// `received`: bytes after the response.
     case upgraded(Transport, ClientHandshake.Agreement, received: [UInt8])
@@ -44,7 +43,7 @@ final class ConnectionAttempt: LoopTask {
   private let report: (Event) -> Void
 
   /// - Parameters:
-  ///   - permission: nil if the connection may always write.
+  ///   - permission: the permission to write; nil if the connection may always write.
   ///   - report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
   init(
     _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ preparedSettings: PreparedSettings, dialer: any Dialer,

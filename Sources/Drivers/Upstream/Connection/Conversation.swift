@@ -12,7 +12,7 @@ final class Conversation {
   /// `decompressed` is the last decompressed message, if `receive` reported an `unpackedKind`.
   private(set) var decoder: PayloadDecoder
 
-  /// nil if there is no protocol above WebSocket: messages are sent and passed on unchanged.
+  /// Returns nil if the settings name no protocol above WebSocket. Then messages are sent and passed on unchanged.
   init?(_ settings: PreparedSettings) {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype

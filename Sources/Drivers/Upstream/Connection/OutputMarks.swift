@@ -47,7 +47,7 @@ struct OutputMarks: Sendable {
   /// The first message that the kernel has not accepted completely.
   func firstUnwritten(at written: UInt64) -> UInt64? { marks[first...].first { $0.end > written }?.sequence }
 
-  /// The message of which the kernel has accepted a part, but not the whole.
+  /// The message that the kernel has accepted in part.
   func partiallyWritten(at written: UInt64) -> UInt64? {
     first < marks.count && marks[first].start < written ? marks[first].sequence : nil
   }

@@ -89,7 +89,7 @@ extension UpstreamConnection {
           scheduleFlush()
         case .pong:
           if let counter = pongCounter() { report(.pong(counter)) }
-        // The machine decides about every close, and the codec's own reply is not used.
+        // The session machine decides about every close. The codec's own reply is not used.
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }

@@ -35,8 +35,8 @@ extension UpstreamConnection {
   /// How many bytes of a message are compressed in one turn, which takes 1 to 3 ms.
   static var compressedPerTurn: Int { 64 << 10 }
 
-  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages, it is sent
-  /// uncompressed.
+  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages, a larger message
+  /// is sent uncompressed.
   var largestCompressedAtOnce: Int {
     conversation?.can(.encoding) == true ? .max : socket.largestCompressedAtOnce
   }
@@ -111,7 +111,7 @@ extension UpstreamConnection {
     guard isOpen, let transport else { return }
     let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
     socket.sendClose(code: sendable, using: &loop.entropy, into: &transport.output)
-    // Messages that wait are not sent any more, and the close frame of the upstream must be read.
+    // Queued messages are not sent any more. Reading resumes, so that the upstream's close frame is read.
     resumeReading()
     scheduleFlush()
   }
@@ -139,7 +139,7 @@ extension UpstreamConnection {
     return rejected
   }
 
-  /// Called once per batch, since each of its exclusive references costs a check.
+  /// Called once per batch, since each of its `inout` arguments costs an exclusivity check.
   ///
   /// - Parameter offset: the position of the first byte in `output`.
   private static func write(
@@ -179,8 +179,8 @@ extension UpstreamConnection {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
     if socket.canSend, !isThrottled {
-      // Pongs wait until the upstream reads our output, since then only its newest ping needs a pong. The owner decides
-      // about a close frame.
+      // Pongs are sent only when the upstream reads our output, since then only its newest ping needs a pong (RFC 6455
+      // §5.5.3). The owner decides about a close frame.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       if isReadingPaused {
@@ -212,16 +212,16 @@ extension UpstreamConnection {
       if transport.unsent >= settings.highWater { isThrottled = true }
       transport.whenWritable(on: loop) { self.unblocked() }
     case .failed:
-      // The reader sees the error, too, after all bytes that the upstream has still sent.
+      // The reader gets the error, too, after it has read all bytes that the upstream has sent.
       hasMoreToSend = false
       if transport.isForbidden {
-        // The upstream would not notice, so the connection must be ended here.
+        // The upstream does not notice that this gateway may not write, so the connection must be ended here.
         report(.lost(.ended, "this gateway may not write any more: Redis has not confirmed its heartbeats in time"))
       }
     }
   }
 
-  /// Removes the messages of which the kernel has accepted no byte from the output. They return to the outbox, where
+  /// Takes back from the output the messages of which the kernel has accepted no byte. They return to the outbox, where
   /// they can still expire. A message that is partly sent must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
@@ -234,10 +234,11 @@ extension UpstreamConnection {
     if let last = marks.markWritten(upTo: transport.written) { report(.written(through: last)) }
   }
 
-  /// The message of which the kernel has accepted a part, but not the whole.
+  /// The message that the kernel has accepted in part.
   var partiallyWrittenMessage: UInt64? { transport.flatMap { marks.partiallyWritten(at: $0.written) } }
 
-  /// Writes as much of the output as the kernel accepts, before the end. Returns false if something is left.
+  /// Writes as much of the output as the kernel accepts, before the connection is closed. Returns false if something is
+  /// left.
   func flushFinally() -> Bool {
     guard let transport else { return false }
     let result = transport.flush()

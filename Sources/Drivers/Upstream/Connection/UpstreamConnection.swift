@@ -18,7 +18,7 @@ import WebSocketCodec
 final class UpstreamConnection: TurnEndTarget {
   let dial: Dial
   let url: WebSocketURL
-  /// nil if the connection to the upstream is direct.
+  /// The proxy; nil if the connection to the upstream is direct.
   let proxy: ProxyURL?
   /// The settings with which the connection was started. A reload may have changed the settings of the session.
   let preparedSettings: PreparedSettings
@@ -26,11 +26,11 @@ final class UpstreamConnection: TurnEndTarget {
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
   let flushesAfterEachMessage: Bool
-  /// nil if the connection may always write.
+  /// The permission to write; nil if the connection may always write.
   private let permission: WritePermission?
   private let owner: SessionDriver
 
-  /// nil when the connection is open or discarded.
+  /// The connection attempt; nil when the connection is open or discarded.
   private var attempt: ConnectionAttempt?
   /// The secrets of this connection.
   private(set) var secrets = TemplateValues()
@@ -63,10 +63,11 @@ final class UpstreamConnection: TurnEndTarget {
   var hasMoreToSend = false
   /// Whether the kernel accepts no more output. `unblocked` is called when it does.
   var isBlocked = false
-  /// Whether the output has reached high water. Until low water no messages are requested.
+  /// Whether the output has reached its high-water mark. No messages are requested until it falls to its low-water
+  /// mark.
   var isThrottled = false
-  /// Returns whether reading must pause, since too much waits to be stored, or too many acknowledgements wait. nil if
-  /// the session is not stored.
+  /// Returns whether reading must pause, because too much is not stored yet, or too many acknowledgements are pending;
+  /// nil if the session is not stored.
   private let mustPauseReading: (() -> Bool)?
   /// The reading task while it is paused.
   private var pausedReading: CheckedContinuation<Void, Never>?
@@ -149,7 +150,7 @@ final class UpstreamConnection: TurnEndTarget {
 
   // MARK: Pauses
 
-  /// Whether reading must pause, since too much waits to be sent or stored. TCP then slows the upstream down.
+  /// Whether reading must pause, because too much is not sent or not stored yet. TCP then slows the upstream down.
   var mustNotRead: Bool { priority.isFull && socket.canSend || mustPauseReading?() == true }
 
   /// Not inlined: otherwise its memory would belong to the task of each idle connection.
@@ -167,7 +168,7 @@ final class UpstreamConnection: TurnEndTarget {
     task?.resume()
   }
 
-  /// Ends the connection in any state. It reports no event afterwards. During this call it may report `written`.
+  /// Ends the connection in any state. It may report `written` during this call, and reports no event afterwards.
   func discard() {
     guard !isDiscarded else { return }
     isDiscarded = true
@@ -176,7 +177,7 @@ final class UpstreamConnection: TurnEndTarget {
     attempt = nil
     guard let transport else { return }
     if socket.hasSentClose, !isBlocked, flushFinally() {
-      // Closed in order on our side: FIN, so that the close frame is not discarded by a reset.
+      // Sends FIN, not a reset: after a reset, the upstream's kernel could discard the close frame.
       transport.close()
     } else {
       transport.reset()

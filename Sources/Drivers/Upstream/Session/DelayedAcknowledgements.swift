@@ -13,9 +13,9 @@ struct DelayedAcknowledgements {
     var ticket: JournalTicket?
   }
 
-  /// At this number, the upstream is not read any more. No acknowledgement is dropped, so the events of the last read
-  /// may exceed the limit. While a slow disk delays events, as many wait as fit into `store.pending_bytes`. A server
-  /// that requests an acknowledgement for each event limits itself long before.
+  /// At this number, reading from the upstream pauses. No acknowledgement is dropped, so the events of the last read
+  /// may exceed the limit. When a slow disk delays events, `store.pending_bytes` limits how many are pending. A server
+  /// that requests an acknowledgement for each event pauses by itself long before.
   static var limit: Int { 4_096 }
 
   private var queue = RingDeque(filler: Acknowledgement(payload: ByteString([]), namespace: "", connection: .none))
@@ -30,7 +30,8 @@ struct DelayedAcknowledgements {
     unnumbered += 1
   }
 
-  /// All events have been passed on. `ticket` is nil if none has to be stored.
+  /// Called when all events have been passed on. Sets the ticket of the acknowledgements without a ticket; nil if no
+  /// event has to be stored.
   mutating func setTicket(_ ticket: JournalTicket?) {
     for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }
     unnumbered = 0

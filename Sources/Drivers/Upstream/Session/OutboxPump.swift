@@ -17,7 +17,7 @@ final class OutboxPump: TimerTarget {
   enum Event {
     /// Sent messages have waited for `barrierDelay`: a barrier ping is due.
     case barrierDue
-    /// A message has expired, or the rate limit allows the next one.
+    /// A message has expired, or the rate limit allows the next message.
     case timePassed
   }
 
@@ -37,8 +37,8 @@ final class OutboxPump: TimerTarget {
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
-  /// Whether messages may have ended since the last report without having arrived. `signalled` sets it for messages
-  /// that ended outside of this pump.
+  /// Whether messages that may not have arrived have ended since the last report. `signalled` sets it for messages that
+  /// ended outside of this pump.
   var mayHaveLosses = false
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
@@ -184,14 +184,14 @@ final class OutboxPump: TimerTarget {
     handle.guarded.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
-  /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be
+  /// A pong has arrived. It confirms the messages before its ping, and it makes room for another ping, which may be
   /// due.
   ///
   /// - Parameters:
   ///   - isOurs: whether it responds to a ping of this connection. Otherwise it counts only for an earlier sending
   ///     connection.
   ///   - sending: the connection that sends now.
-  ///   - publish: shows the round trip.
+  ///   - publish: publishes the round-trip time.
   /// - Returns: the ping to send, and whether messages of an earlier sending connection are not settled; nil if the
   ///   pong does not count.
   func pongReceived(
@@ -258,7 +258,7 @@ final class OutboxPump: TimerTarget {
 
   /// Arms the timer for the next expiry and, if `includesPermits`, for the next message that the rate limit allows.
   /// `includesPermits` must be false unless a connection can accept messages. A blocked connection resumes by itself,
-  /// and a permit in the past would wake the loop for nothing.
+  /// and a permit in the past would wake the loop without need.
   func armTimer(includesPermits: Bool) {
     let next = handle.guarded.withLock { guarded in
       let expiry = guarded.outbox.nextExpiry() ?? .distantFuture

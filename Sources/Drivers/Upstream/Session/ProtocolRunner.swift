@@ -25,7 +25,7 @@ final class ProtocolRunner {
   /// The number of this session's subscriptions that the metric includes. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
-  /// nil if the session is not stored.
+  /// The journal of the session; nil if the session is not stored.
   private let journal: (any SessionJournal)?
 
   init(
@@ -50,8 +50,8 @@ final class ProtocolRunner {
   /// The cursor of the last push that had a cursor.
   var cursor: [UInt8]? { memory.cursor }
 
-  /// Applies new settings. The settings of subscriptions apply from the next message on, and others from the next
-  /// connection on.
+  /// Applies new settings. The settings of subscriptions apply from the next message on, and the other settings from
+  /// the next connection on.
   func reconfigure(_ settings: UpstreamSettings) {
     drop(memory.subscriptions.change(settings.conventions.subscriptions))
   }
@@ -215,8 +215,8 @@ final class ProtocolRunner {
     }
   }
 
-  /// The sending connection ends. Keeps the data from which the next connection can have its state restored. Returns
-  /// whether no push is missing if the upstream restores it.
+  /// The sending connection ends. Keeps the data with which the next connection requests that the upstream restores the
+  /// state. Returns whether no push is missing if the upstream does so.
   func saveState(of connection: UpstreamConnection) -> Bool {
     let continuations = connection.conversation?.state.continuations ?? [:]
     memory.recoveries = continuations.filter { $0.value.offset != nil }
@@ -226,8 +226,8 @@ final class ProtocolRunner {
   /// Whether the next connection requests that the upstream restores a state.
   var hasState: Bool { !memory.recoveries.isEmpty }
 
-  /// Forgets the state. Either another connection sends, whose successor during a hand-over must not claim the state,
-  /// or the next connection identifies itself as another client.
+  /// Forgets the state. Called when another connection sends, since its successor in a hand-over must not claim the
+  /// state, and when the next connection identifies itself as another client.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
 
   // MARK: Heartbeats

@@ -16,7 +16,7 @@ final class PushMerger: TimerTarget {
   private let sink: any UpstreamSink
   private let loop: LoopContext
   weak var owner: SessionDriver?
-  /// nil while only one connection delivers pushes.
+  /// The merging of two connections' pushes; nil while only one connection delivers pushes.
   private var overlap: Overlap?
   /// Statistics of the pushes so far. They outlive connections.
   private var history = PushHistory()
@@ -116,7 +116,7 @@ final class PushMerger: TimerTarget {
     filterChanged()
   }
 
-  /// If pushes are events, all are.
+  /// Either all pushes of a session are events, or none is.
   private func deliverMerged(
     _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation? = nil, time: Int64
   ) {

@@ -9,7 +9,7 @@ import Synchronization
 import Threading
 import UpstreamSession
 
-/// Commands of other loops.
+/// Commands from other loops.
 extension SessionDriver: SignalTarget {
   /// Handles the messages posted and commands queued since the last call.
   func signalled() {
@@ -64,8 +64,8 @@ extension SessionDriver: SignalTarget {
 
   private func networkChanged(_ change: NetworkChange) {
     for connection in connections where !connection.isDiscarded {
-      // A socket keeps its address when the machine loses the address, and would send in vain until its heartbeat
-      // fails.
+      // When the machine loses an address, a socket with this address stays open, and would send in vain until its
+      // heartbeat fails.
       guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
       }

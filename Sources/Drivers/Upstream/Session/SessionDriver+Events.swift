@@ -141,8 +141,8 @@ extension SessionDriver {
     }
   }
 
-  /// The next push is stored with the cursor. Not while two connections deliver pushes, since pushes before the cursor
-  /// may still be delayed.
+  /// Stores the cursor with the next push. Does nothing while two connections deliver pushes, since pushes before the
+  /// cursor may still be delayed.
   func noteCursor() {
     if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
@@ -202,7 +202,7 @@ extension SessionDriver {
     let (isEmpty, isRetiring) = pump.written(through: sequence)
     if isEmpty { endIfFlushed() }
     // While messages of an earlier connection are at the front of the outbox, its successor takes none. Nothing else
-    // wakes it.
+    // wakes the successor.
     if isRetiring { sending?.scheduleFlush() }
   }
 

@@ -56,7 +56,7 @@ extension SessionDriver {
       if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
     if isMissing { sink.connectionLost() }
-    // No client sees the event, so it need not be stored first.
+    // No client gets the event, so it need not be stored first.
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
 
@@ -96,8 +96,8 @@ extension SessionDriver {
     _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
   }
 
-  /// Acknowledges the events that are stored by now. While the store has failed, none are. They are acknowledged when
-  /// the store has caught up, if the connection is still open then.
+  /// Acknowledges the events that are stored by now. While the store has failed, no event is acknowledged. The
+  /// acknowledgements are sent when the store has caught up, if the connection is still open then.
   func sendStoredAcknowledgements() {
     guard let journal = handle.journal, !delayed.isEmpty else { return }
     // Events that the merger delays have no ticket yet.
@@ -194,8 +194,8 @@ extension SessionDriver {
     return isMissing
   }
 
-  /// An attempt has ended that was connected to namespaces, but never became ready. Its events were passed on. So the
-  /// next connection continues after them, or pushes may be missing.
+  /// An attempt that had joined namespaces has ended before the connection was ready. Its events were passed on. So
+  /// either the next connection continues after them, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
     guard continuity.isSettingUp(connection.number),
       connection.announced.namespaces.contains(where: { $0.state == .connected || $0.state == .disconnected })

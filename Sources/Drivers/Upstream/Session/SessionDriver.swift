@@ -41,7 +41,7 @@ final class SessionDriver {
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
-  /// Whether the upstream ends the connection without a close frame. It sends until it has received ours.
+  /// Whether the upstream ends the connection without a close frame. It sends until it has received our close frame.
   var isEnding = false
   var continuity: PushContinuity
   var hasWarnedOfPings = false
@@ -182,7 +182,7 @@ final class SessionDriver {
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
     case .pauseHost(let endpoint, let until):
-      // No session connects to the host that responded until then. After a redirection, this is not the configured
+      // Until then, no session connects to the host that responded. After a redirection, this is not the configured
       // host.
       let server = (refusingURL ?? settings.urls[endpoint]).server
       handle.attemptLimiter.pause(handle.attemptKey(of: server), until: until)
@@ -268,7 +268,7 @@ final class SessionDriver {
   }
 
   /// Settles the messages of a predecessor when its successor stops sending, too. A message that the predecessor has
-  /// written in part returns to the queue, so the rest of it must not be written.
+  /// written in part returns to the queue, so the rest of the message must not be written.
   private func settlePredecessor(_ generation: Generation) {
     let connection = connection(generation)
     if let connection, connection.marks.hasUnwritten {
@@ -348,7 +348,7 @@ final class SessionDriver {
 }
 
 extension SessionDriver {
-  /// An upstream whose messages are not read at present must not count as silent.
+  /// An upstream from which reading is paused must not count as silent.
   func notePausedReading() {
     for connection in connections where connection.isReadingPaused {
       machine.readingIsPaused(connection.generation, now: loop.now)
@@ -377,11 +377,11 @@ extension SessionDriver {
 }
 
 extension SessionDriver: TimerTarget {
-  /// The machine's next deadline has come.
+  /// The machine's next deadline has passed.
   func timerFired(_ token: Int) {
     timer = nil
-    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held
-    // or a stream is open, and while a call waits for its reply.
+    // A session is in use while messages wait for the rate limit, a pong or the upstream's window. It is also in use
+    // while a poll is held, a stream is open, or a call waits for its reply.
     if settings.session.onDemand,
       sink.hasReaders
         || handle.guarded.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.pending > 0 })

@@ -34,7 +34,7 @@ final class StatusBoard {
       let (last, desired) = (guarded.status.facts.transitions.newest?.sequence, guarded.status.figures.desired)
       show(figures, in: &guarded)
       if let facts = changedFacts.first { guarded.status.facts = facts }
-      // Transitions are compared, not states: two of them may lead back to the same state.
+      // Transitions are compared, not states: two transitions may lead back to the same state.
       return guarded.status.facts.transitions.newest?.sequence != last || guarded.status.figures.desired != desired
     }
     if hasChangedState { handle.noteStateChange() }

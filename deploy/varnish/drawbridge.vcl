@@ -15,7 +15,7 @@ backend drawbridge {
     .host = "127.0.0.1";
     .port = "8080";
     .connect_timeout = 5s;
-    # Above delivery.maximum_wait (55 s) and delivery.stream_heartbeat (15 s). By default 60 s.
+    # Above delivery.maximum_wait (55 s) and delivery.stream_heartbeat (15 s). The default is 60 s.
     .first_byte_timeout = 75s;
     .between_bytes_timeout = 75s;
 }
@@ -25,6 +25,6 @@ sub vcl_recv {
     set req.http.X-Forwarded-Proto = "http";
     # By default 10 minutes for a whole response, which a stream can exceed (delivery.stream_lifetime, 10 minutes and up to a tenth more).
     set sess.send_timeout = 1h;
-    # Nothing is stored. For what may be stored, Varnish removes If-None-Match, and passes on one of several equal polls at a time.
+    # Varnish stores no response. For a response that it may store, Varnish would remove If-None-Match, and pass on equal polls one at a time.
     return (pass);
 }

@@ -43,5 +43,5 @@ quietly() {
 # shellcheck disable=SC2034  # read by the scripts that source this file
 release_flags=(-c release --static-swift-stdlib --product drawbridge)
 
-# source_date: the time of the sources in UNIX seconds: the last commit, or the change log where there is no repository.
+# source_date: the time of the sources in UNIX seconds: the last commit, or the changelog if there is no repository.
 source_date() { git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md; }

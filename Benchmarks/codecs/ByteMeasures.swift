@@ -38,7 +38,7 @@ func measureBytes(_ comparison: Comparison) {
   measureUTF8(comparison, results)
 }
 
-/// UTF-8 validation of long and short texts, and the standard library's.
+/// UTF-8 validation of long and short texts, compared with the standard library.
 private func measureUTF8(_ comparison: Comparison, _ results: Results) {
   let ascii = "{\"symbol\":\"ABC\",\"price\":123.45,\"size\":1000},"
   let other = "Grüße aus Zürich; привет, мир; γειά σου κόσμε; 你好，世界; こんにちは; 🌍🚀 "

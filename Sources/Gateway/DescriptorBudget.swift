@@ -15,7 +15,7 @@ struct DescriptorBudget: Equatable {
   /// A session may have a connection, or during a hand-over a predecessor and a successor, too.
   private static let connectionsPerSession = 3
   /// Number of sessions and webhooks for which all addresses of a connection attempt are counted. Few names have many
-  /// addresses that hang, so more such attempts at once are rare. An attempt without a descriptor fails and is
+  /// addresses that hang, so more of these attempts at once are rare. An attempt without a descriptor fails and is
   /// repeated.
   private static let racingSessions = 8
   /// Descriptors of one resolver. Sessions that clients create have a resolver of their own, and so have webhooks.
@@ -49,7 +49,7 @@ struct DescriptorBudget: Equatable {
   /// - Parameters:
   ///   - limit: the process's limit on open files.
   ///   - inUse: descriptors open permanently: listeners, event loops, the log.
-  ///   - loops: number of event loops. Each may briefly hold one more connection to refuse it.
+  ///   - loops: number of event loops. Each may briefly have one more connection, to refuse it.
   ///   - sessions: number of sessions, each with one upstream.
   ///   - created: `created_sessions.total`, or 0 without profiles.
   ///   - webhooks: maximum number of requests of all webhooks at a time.

@@ -11,7 +11,7 @@ import Sessions
 import Upstream
 
 /// The validated settings, together with the files that they name, before any socket is opened. The loader has
-/// validated each setting alone. This finds the problems that appear only when the files are read.
+/// validated each setting alone. The plan finds the problems that appear only when the files are read.
 ///
 /// `serve`, `check-config` and reloads all use it, so that they accept the same configurations.
 package struct GatewayPlan: Sendable {

@@ -17,7 +17,7 @@ package struct ReadConfiguration: Sendable {
 
 /// The main thread between start and shutdown.
 extension GatewayServer {
-  /// Why a reload is made.
+  /// The cause of a reload.
   enum ReloadReason {
     case signal
     /// A file of the configuration has changed.

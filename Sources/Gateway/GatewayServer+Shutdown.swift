@@ -16,9 +16,9 @@ extension GatewayServer {
   /// Interval at which held requests and streams are released, and thus the rate at which their clients return. Shorter
   /// if there are so many that half of `shutdown.drain` would not suffice.
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
-  /// How long requests of other gateways get 421 after the sessions were released. Within this time, the others learn
-  /// of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A request
-  /// that another gateway sends later is not read, and may have to count as executed.
+  /// How long requests of other gateways get 421 after the sessions were released. Within this time, the other gateways
+  /// learn of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A
+  /// request that another gateway sends later is not read, and may have to count as executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
   /// Interval of log lines about a step that still waits.
   private static var progressInterval: TimeSpan { .seconds(2) }
@@ -27,14 +27,14 @@ extension GatewayServer {
 
   /// Shuts down:
   ///
-  /// 1. `/readyz` fails, and this gateway takes no more sessions. Everything is served for `shutdown.pause`.
+  /// 1. `/readyz` fails, and this gateway acquires no more sessions. All requests are served for `shutdown.pause`.
   /// 2. Within `shutdown.drain`: the listeners of clients close. Held requests and streams end one after another, calls
   ///    end when they have their replies, and each connection closes after its response. Requests of webhooks end.
   /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have got their responses, except
   ///    requests that did not arrive completely in time: their messages are refused, since nothing can be sent.
   /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
-  /// 5. Sessions that several gateways share are released to the next holders. Until the other gateways know that,
-  ///    their requests for these sessions get 421.
+  /// 5. Sessions that several gateways share are released to the next holders. Until the other gateways know of the
+  ///    release, their requests for these sessions get 421.
   ///
   /// A second signal ends the wait of each step.
   func shutDown(after signal: Int32, _ settings: GatewaySettings) {
@@ -119,12 +119,12 @@ extension GatewayServer {
       }, until: { sessions.haveEnded })
   }
 
-  /// Whether the requests of other gateways that waited here are on their way to the next holders.
+  /// Whether the requests of other gateways that waited at this gateway have been sent to the next holders.
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
-  /// Releases the sessions, so that other gateways can take them at once. The loops still run: another gateway may send
-  /// a request before it knows of the release, and gets a referral to the next holder. If that request were not read,
-  /// its gateway could not know whether it was executed. Returns whether the sessions were released.
+  /// Releases the sessions, so that other gateways can acquire them at once. The loops still run: another gateway may
+  /// send a request before it knows of the release, and gets a referral to the next holder. If that request were not
+  /// read, its gateway could not know whether it was executed. Returns whether the sessions were released.
   private func releaseSessions() -> Bool {
     guard let replicas else { return true }
     replicas.leave()

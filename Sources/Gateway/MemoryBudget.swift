@@ -29,7 +29,8 @@ struct MemoryBudget: Equatable {
   /// The program and its libraries, event loops and threads, without clients and sessions: 15 MiB measured with two
   /// loops.
   private static let process = 32 << 20
-  /// An idle connection in the process, and its socket in the kernel. Below, the additional memory with TLS.
+  /// An idle connection in the process, and its socket in the kernel. The next constant is the additional memory with
+  /// TLS.
   private static let connection = (2 << 10) + 512 + (4 << 10)
   private static let secureConnection = 20 << 10
   /// A key in `IdempotencyTable`: 220 bytes, and an eighth for the reserve.
@@ -39,7 +40,7 @@ struct MemoryBudget: Equatable {
   /// Data on its way to and from Redis: a write of 8 MiB for several sessions and a write for a single session, both as
   /// rows and in the output, and the part of a session that is being read.
   private static let redis = 48 << 20
-  /// Number of parts that the warning names. The others are rarely worth changing.
+  /// Number of parts that the warning names. Other settings are rarely worth changing.
   private static let namedParts = 4
 
   /// - Parameters:
@@ -122,7 +123,7 @@ struct MemoryBudget: Equatable {
   /// Rounded up, since fractions of a MiB do not matter.
   private static func text(_ bytes: Int) -> String { "\(sum([bytes, (1 << 20) - 1]) >> 20) MiB" }
 
-  // Every setting has a maximum, but not their products.
+  // Every setting has a maximum, but a product of two settings may overflow.
 
   private static func product(_ count: Int, _ bytes: Int) -> Int {
     let (result, overflows) = count.multipliedReportingOverflow(by: bytes)

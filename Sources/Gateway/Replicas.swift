@@ -28,7 +28,7 @@ final class Replicas: Sendable {
   ///
   /// - Parameters:
   ///   - peers: the address and secret for requests between gateways; nil if this gateway has no listener for peers.
-  ///   - loop: the index of the loop, which follows the loops of clients.
+  ///   - loop: the index of the store's loop, the next index after the loops of clients.
   init(
     _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], in directory: SessionDirectory,
     peers: PeerNetwork?, loop: Int, logger: Logger, _ metrics: MetricsRegistry
@@ -74,17 +74,17 @@ final class Replicas: Sendable {
     sessions.useProfiles(in: store)
   }
 
-  /// The identity of this gateway among all.
+  /// The identity of this gateway among all gateways.
   var id: String {
     var text = ByteQueue()
     store.gateway.write(into: &text)
     return text.bytes.text()
   }
 
-  /// Lets this gateway take sessions from now on.
+  /// Lets this gateway acquire sessions from now on.
   func begin(_ api: CommonState) { sessions.begin(in: store) { api.restoreKeys(of: $0) } }
 
-  /// Lets this gateway take no more sessions, because it will end.
+  /// Lets this gateway acquire no more sessions, because it will end.
   func drain() { store.drain() }
 
   /// Sends requests for the sessions to other gateways from now on, because the sessions are about to be shut down.

@@ -69,7 +69,7 @@ extension ConfigurationLoader {
     }
   }
 
-  /// An unknown variable with our prefix is not an error: the environment may contain some for other reasons.
+  /// Unknown variables with our prefix are not errors: the environment may contain them for other reasons.
   private mutating func warnOfUnknownVariables(_ all: [Setting]) {
     let known = Set(all.map(\.environmentName)).union(Self.variablesOfCommands.map { Self.prefix + $0 })
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {

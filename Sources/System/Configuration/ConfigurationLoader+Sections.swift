@@ -71,7 +71,7 @@ extension ConfigurationLoader {
     let settings: (String) -> [Setting]
     /// Returns the error for an invalid name, or nil.
     let refusal: (String) -> String?
-    /// Adds one by its name. Returns false if there are too many.
+    /// Adds an entry by its name. Returns false if there are too many.
     let add: (inout ConfigurationLoader, _ name: String, _ place: String) -> Bool
     let tooMany: String
 

@@ -4,7 +4,7 @@ import Profiles
 /// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete
 /// and check keys.
 package enum ConfigurationSchema {
-  /// In place of a name, where the schema is for every name.
+  /// Replaces the name of a session or profile where the schema is for every name.
   private static let name = "NAME"
 
   /// The schema as JSON, with a final line break.
@@ -19,7 +19,7 @@ package enum ConfigurationSchema {
     let session = section(Setting.named(name), "sessions.\(name).")
     let profile = section(Setting.profile(name), "profiles.\(name).")
     var top = members(of: Setting.all, "", defaults, &shared)
-    // Where all sessions have the same section, it is written once.
+    // A section that is the same for all sessions is written once.
     let upstream = session.member("properties")?.member("upstream") ?? .section([])
     shared.append(("upstream", upstream))
     shared.append(("session", session.replacing("upstream", upstream, by: .reference("upstream"))))

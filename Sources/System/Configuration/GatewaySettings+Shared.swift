@@ -1,5 +1,5 @@
 extension GatewaySettings {
-  /// The settings that must be equal on all gateways that share sessions, one a line. Secrets and the paths of files
+  /// The settings that must be equal on all gateways that share sessions, one per line. Secrets and the paths of files
   /// are left out, since they may differ between machines.
   package var sharedText: String {
     let shared = ["upstream.", "delivery.", "webhooks", "created_sessions.", "store.lease", "store.wait_replicas"]

@@ -5,7 +5,7 @@ import WebSocketCodec
 /// Limits of messages and responses that follow from the store.
 extension GatewaySettings {
   /// The largest message that the store accepts, in bytes. A message is one row, and SQLite limits a row to 10⁹ bytes.
-  /// Redis limits a value to 5·10⁸ bytes, and a reply to half as many. JSON may need six bytes for one.
+  /// Redis limits a value to 5·10⁸ bytes, and a reply to half as many. JSON may need six bytes for one byte.
   private var largestStoredMessage: Int { store.engine == .sqlite ? 128 << 20 : 32 << 20 }
 
   /// Maximum total content of responses that are arriving from other gateways, in bytes: as much as clients may leave
@@ -13,7 +13,7 @@ extension GatewaySettings {
   package var peerResponseBytes: Int { max(http.unsentBytes, largestForwardedResponse) }
 
   /// The receipts of the largest batch, or the largest response to a receive. A receive returns at least one push, even
-  /// above its limit, and JSON may need six bytes for one.
+  /// above its limit, and JSON may need six bytes for one byte.
   private var largestForwardedResponse: Int {
     let upstreams = configuredSessions.map(\.configuration.upstream) + profiles.map(\.configuration.upstream)
     let push = 6 * (upstreams.map(\.limits.messageBytes).max() ?? 0)

@@ -66,7 +66,7 @@ struct SecretReferenceReader {
 }
 
 extension Substring {
-  /// The first occurrence of `word`. (The standard library's own needs its regular-expression module.)
+  /// The first occurrence of `word`. (The function of the standard library needs its regular-expression module.)
   func firstRange(of word: String) -> Range<Index>? {
     var start = startIndex
     while start < endIndex {

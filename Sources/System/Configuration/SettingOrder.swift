@@ -1,14 +1,14 @@
 /// The constraint that the value of a setting must not be above the value of another setting.
 ///
-/// If only the upper setting is set, to less than the default of the lower one, that default is lowered. If the lower
-/// setting is set, the order is an error. Settings that limit different things (`http.connections` and
+/// If only the upper setting is set, and to less than the default of the lower setting, that default is lowered. If the
+/// lower setting is set, the order is an error. Settings that limit different things (`http.connections` and
 /// `http.connections_per_address`) have no order.
 struct SettingOrder {
   let lower: String
   let upper: String
   /// The reason, as a part of the error.
   let reason: String
-  /// Whether a violation is only a warning, because the lower setting merely has no effect above the upper one.
+  /// Whether a violation is only a warning, because the lower setting merely has no effect above the upper setting.
   let isWarning: Bool
   let isSatisfied: (GatewaySettings) -> Bool
   let lowerToUpper: (inout GatewaySettings) -> Void

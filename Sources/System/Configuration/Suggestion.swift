@@ -1,4 +1,4 @@
-/// Finds the word that was probably meant by a misspelt one.
+/// Finds the word that a misspelt word probably stands for.
 package enum Suggestion {
   /// Returns the word nearest to `word`, if it is near enough. Case is ignored.
   package static func nearest(to word: String, among words: [String]) -> String? {
@@ -14,7 +14,7 @@ package enum Suggestion {
     return best.1
   }
 
-  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: one with the
+  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: a name with the
   /// same last part that contains all parts of `name` in order, else the nearest by spelling.
   package static func nearest(toName name: String, among names: [String], separator: Character) -> String? {
     let parts = name.split(separator: separator)

@@ -155,7 +155,7 @@ indirect enum SchemaNode: Equatable {
   /// Longest line of an array or object that is written on one line, in characters.
   private static var width: Int { 110 }
 
-  /// Writes what fits on one line there, and otherwise each element and member on its own.
+  /// Writes an array or object on one line if it fits, and otherwise each element or member on a separate line.
   func write(into output: inout ByteQueue, indentation: Int = 0) {
     let isShort = width(atMost: Self.width - indentation) != nil
     switch self {

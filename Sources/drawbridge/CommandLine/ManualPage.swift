@@ -78,7 +78,7 @@ enum ManualPage {
       ? [] : [".PP", ".RS", ".nf"] + lines.map { roff(String($0.dropFirst(indentation))) } + [".fi", ".RE"]
   }
 
-  /// Escapes what roff would interpret.
+  /// Escapes the characters that roff would interpret.
   static func roff(_ text: String) -> String {
     var result = text.first == "." || text.first == "'" ? "\\&" : ""
     for character in text {

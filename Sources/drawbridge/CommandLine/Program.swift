@@ -10,7 +10,8 @@ enum Program {
     return String(decoding: path.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self)
   }
 
-  /// How a shell in any folder runs this program: by its name if this shell has found it so, otherwise by its path.
+  /// The command with which a shell in any folder runs this program: its name if the present shell has found it by
+  /// name, otherwise its path.
   static var command: String {
     guard let word = CommandLine.arguments.first, word.contains("/") else { return "drawbridge" }
     let path = absolute(word.hasPrefix("./") ? String(word.dropFirst(2)) : word)

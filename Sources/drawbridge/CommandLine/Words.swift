@@ -1,4 +1,4 @@
-/// Numbers as people read them.
+/// Numbers in words, for people.
 enum Words {
   /// `0.4 s`, `12 s`, `3 min`, `2 h`, `4 d`.
   static func age(_ seconds: Double) -> String {

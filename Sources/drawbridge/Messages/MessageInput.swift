@@ -5,7 +5,8 @@ import Reactor
 
 /// The content of a message: an operand, or standard input.
 enum MessageInput {
-  /// More than a gateway accepts (`http.body_bytes`, 16 MiB by default), and less than memory has.
+  /// Larger than any message that a gateway accepts by default (`http.body_bytes`, 16 MiB), and small enough for
+  /// memory.
   private static let sizeLimit = 256 << 20
 
   /// - Parameter operand: the text; `-` or nil for standard input.

@@ -59,7 +59,7 @@ final class TailCommand {
 
   /// Why the command ends.
   private enum End: Error {
-    /// A signal arrived, or nobody reads the output any more.
+    /// A signal arrived, or the output has no reader any more.
     case stopped
     case refused(String)
     case file(String)
@@ -185,7 +185,7 @@ final class TailCommand {
       }
     }
     guard exchange.status == 200 else { return try refused(exchange, until: deadline) }
-    // Checked before the content is read: other content may have any length, and no lines.
+    // Checked before the content is read: content of another type may have any length, and no lines.
     if let type = exchange.field("Content-Type"), !type.lowercased().hasPrefix("application/x-ndjson") {
       throw Self.noStream
     }
@@ -280,7 +280,8 @@ final class TailCommand {
     cursor = line.text("cursor") ?? line.text("id") ?? cursor
   }
 
-  /// Runs the command for a push, and waits for its end. A signal is passed on to it, and ends this process after it.
+  /// Runs the command for a push, and waits for its end. A signal is passed on to the command, and ends this process
+  /// after the command has ended.
   private func run(_ command: String, for line: Document) throws(End) {
     if line.text("type") == "gap" { Terminal.note(options.output.gapText(line)) }
     guard line.text("id") != nil else { return }

@@ -65,7 +65,7 @@ enum TokenCommand {
       return refuse("\(error)".replacingPrefix("line 1: "))
     }
     return CommandFailure.report { () throws(CommandFailure) in
-      // Written before the line: otherwise a failure would leave a line for a token that nobody has.
+      // Written before the line: otherwise a failure would leave a line for a lost token.
       let file = arguments[out]
       if let file { try write(token, to: file) }
       do throws(CommandFailure) {
@@ -86,7 +86,7 @@ enum TokenCommand {
 
   /// Creates a file that only its owner can read. Leaves no file behind if writing fails.
   private static func write(_ token: String, to file: String) throws(CommandFailure) {
-    // The mode makes the file secret, and not `umask`. The file has this mode from the beginning.
+    // The mode, and not `umask`, makes the file secret. The file has this mode from the beginning.
     let descriptor = unsafe open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else {
       let reason = errno == EEXIST ? "it exists" : SystemError.reason(of: errno)

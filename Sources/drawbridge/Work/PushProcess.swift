@@ -51,13 +51,13 @@ struct PushProcess {
     var obstacle = ENOENT
     for path in paths {
       if unsafe access(path, X_OK) == 0 { return nil }
-      // A file that may not be executed says more than its absence in other folders.
+      // A file that must not be executed is a better explanation than its absence in other folders.
       if errno == EACCES { obstacle = EACCES }
     }
     return obstacle
   }
 
-  /// Returns a file without a name, which nobody else can open: in memory if there is such a file system.
+  /// Returns a file without a name, which no other user can open: in memory if there is such a file system.
   private static func temporaryFile() throws(SystemError) -> Int32 {
     for folder in [SystemFile.environment()["TMPDIR"], "/dev/shm", "/tmp"].compactMap(\.self) {
       var name = Array("\(folder)/drawbridge-XXXXXX\0".utf8CString)

@@ -392,7 +392,7 @@ final class WorkCommand {
     } catch {
       return try handle(error)
     }
-    // 404: the consumer is gone, and its leases with it.
+    // 404: the consumer was removed with its leases.
     if response.status != 404 {
       guard try check(response) else { return }
     }

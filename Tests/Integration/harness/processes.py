@@ -18,7 +18,7 @@ def descendants(pid):
 
 
 def kill_all(pids):
-    """Sends SIGKILL to these processes, as far as they still run."""
+    """Sends SIGKILL to the processes that still run."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -113,7 +113,7 @@ class Replica:
         return self
 
     async def held(self):
-        """The number of sessions that the gateway holds."""
+        """The number of sessions whose holder is the gateway."""
         return (await self.gateway.metrics())["drawbridge_store_held_sessions"]
 
     async def kill(self):

@@ -1,4 +1,4 @@
-"""The status page in Chromium, used like a person uses it."""
+"""The status page in Chromium, used as a person uses it."""
 
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import expect
@@ -40,7 +40,7 @@ class StatusPage:
         return self.page.locator(f"#sessions tr[data-key='{name}']")
 
     async def follow(self):
-        """Follows the messages, unless the page has done so by itself, which it does where it may show payloads."""
+        """Follows the messages, unless the page already follows them because it may show payloads."""
         await expect(self["#details-part"]).to_be_visible()
         if await self["#follow"].text_content() == "Follow":
             await self["#follow"].click()

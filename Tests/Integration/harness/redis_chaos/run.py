@@ -3,7 +3,7 @@
 A run asserts:
 
 1. The id of a push means the same push at each gateway. At the end all gateways have the same log of ids and gaps. The
-   last push is the newest one at each gateway within 1 s, plus 2 s of slack.
+   last push is the newest push at each gateway within 1 s, plus 2 s of slack.
 2. Without a gap between them, two deliveries to a reader have consecutive numbers, and are consecutive pushes of one
    connection. Numbers decrease only at a gap `store` or `restart`.
 3. Each push of the final log is delivered to each reader. A push that some readers saw and that is not in the log is
@@ -12,7 +12,8 @@ A run asserts:
    stopped gateway with a connection closes it within 0.5 s after it continues, and does not write before.
 5. An accepted message has one id and one final state, which does not change, except that `confirmed` may become
    `unknown`. At the end each gateway reports the same state. A confirmed message has arrived. An expired, replaced or
-   rejected message has not, nor has a message whose requests all got 409 or 503. No message arrives twice.
+   rejected message has not arrived, and neither has a message whose requests all got 409 or 503. No message arrives
+   twice.
 6. No push has two live leases for more than 0.1 s, and no push comes again after its acknowledgement got 200. Each push
    of the log is leased. Live leases from before a step of a gateway's clock, or from before a restart of the only
    server, are not compared with later leases. No leases are compared while the clocks of the gateways differ.
@@ -25,18 +26,18 @@ A run asserts:
    more has each kind of fault, a step of a clock and a gap. At least half of its POSTs and polls succeed, and on
    average two POSTs and one poll per second.
 
-If WAIT asks for all replicas, nothing is lost that clients saw or that was acknowledged: the log has each such push,
-all messages and the consumer are known (no 404), a label has one id, and an acknowledgement stays. For the other kinds
-of runs docs/scaling.md and docs/replicas.md promise less:
+If WAIT is for all replicas, nothing is lost that clients saw or that was acknowledged: the log has each such push, all
+messages and the consumer are known (no 404), a label has one id, and an acknowledgement stays. For the other kinds of
+runs docs/scaling.md and docs/replicas.md promise less:
 
 - WAIT for fewer replicas: a write may be lost if another server becomes the primary without it, although a replica has
   confirmed the write, and if the holder is lost before it can write it again. The histories of the servers show which
   writes these are (`histories.py`). Any other loss is a fault.
 - One server, which may restart with an old file: data may be lost at any time. Number 3 is still asserted.
-- Sentinels without WAIT: data may be lost at any time, and two gateways may hold the session. Of number 4, only the end
+- Sentinels without WAIT: data may be lost at any time, and the session may have two holders. Of number 4, only the end
   of each connection is asserted. Messages may arrive twice and change their states, and pushes may have two leases.
-  Instead of number 3, a push of the log that a reader lacks lies before a gap `store` of this reader, and the readers
-  of one gateway may see pushes that others do not see.
+  Instead of number 3, a push of the log that a reader lacks is before a gap `store` of this reader, and the readers of
+  one gateway may see pushes that other readers do not see.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""A long run of everything at once, which accounts for each message: `make soak`."""
+"""A long run of all loads at once, which accounts for each message: `make soak`."""

@@ -269,7 +269,7 @@ class Replicas:
         return [member for member in self.members if member.is_running and not member.is_frozen]
 
     async def holder(self, *, of=None):
-        """The running gateway that holds the session. Waits until there is one."""
+        """The running gateway that is the holder of the session. Waits until there is one."""
 
         async def find():
             for member in of or self.running:

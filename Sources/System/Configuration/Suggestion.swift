@@ -1,4 +1,4 @@
-/// Finds the word that a misspelt word probably stands for.
+/// Finds the word that was probably meant by a misspelt word.
 package enum Suggestion {
   /// Returns the word nearest to `word`, if it is near enough. Case is ignored.
   package static func nearest(to word: String, among words: [String]) -> String? {

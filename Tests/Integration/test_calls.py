@@ -348,6 +348,14 @@ async def test_an_upstream_that_counts_gets_every_number_once_in_order(start, ga
     async def one(number):
         response = await call(client, request(7, params=[number, "now"]), wait="60s")
         assert response.json == {"jsonrpc": "2.0", "result": number * 2, "id": 7}
+        # Heard under this number.
+        asked = next(
+            each
+            for each in map(json.loads, server.last.heard)
+            if str(each["id"]) == response.headers["Gateway-Call-Id"]
+        )
+        assert asked == {"jsonrpc": "2.0", "id": asked["id"], "method": "double", "params": [number, "now"]}
+        assert "/v1/deliveries/" in response.headers["Location"]
         await client.accepted(json.dumps({"id": 3, "params": [number, "missing"]}))
         await client.accepted(json.dumps({"id": f"text {number}", "params": [number, "missing"]}))
 
@@ -366,6 +374,10 @@ async def test_an_upstream_that_counts_gets_every_number_once_in_order(start, ga
     await eventually(counted, what="a heartbeat has a number on the second connection")
     assert len(server.conversations) == 2
     assert await outcomes(gateway) == {"replied": 250}
+    missing = await call(client, request(1, "missing"), wait="100ms")
+    assert missing.problem(504)["type"] == "/errors/reply-timeout"
+    last = next(each for each in map(json.loads, reversed(server.last.heard)) if "method" in each)
+    assert missing.headers["Gateway-Call-Id"] == str(last["id"])
 
 
 async def test_equal_replies_on_two_connections_are_of_two_calls(start, gateway_for):

@@ -78,7 +78,7 @@ extension API {
 
   fileprivate func respond(to pending: PendingCall, at now: MonotonicTime, into response: inout Response) {
     let (session, sequence) = (pending.session, pending.call.sequence)
-    let outcome = session.upstream.finish(pending.call, for: pending.caller, now: now)
+    let (outcome, number) = session.upstream.finish(pending.call, for: pending.caller, now: now)
     common.metrics.calls.count(outcome)
     if let wait = pending.preferredWait {
       response.fields.append("Preference-Applied: wait=" as StaticString)
@@ -88,10 +88,11 @@ extension API {
     switch outcome {
     case .replied(let reply):
       latencies.note(.call, since: pending.start)
+      writeIdentifiers(of: pending, number, into: &response.fields)
       response.begin(.ok, "application/json")
       for piece in reply.pieces { response.content.append(piece) }
     case .timedOut:
-      DeliveryJSON.writeLocation(of: sequence, in: session, into: &response.fields)
+      writeIdentifiers(of: pending, number, into: &response.fields)
       respond(
         with: Problem(
           .replyTimeout,
@@ -107,6 +108,17 @@ extension API {
     case .notSent:
       respond(with: notSent(sequence, of: session, at: now), into: &response)
     }
+  }
+
+  /// Writes the path of the delivery and the id that the upstream got, which is in its further messages about the
+  /// request.
+  private func writeIdentifiers(of pending: PendingCall, _ number: UInt32?, into fields: inout ByteQueue) {
+    DeliveryJSON.writeLocation(of: pending.call.sequence, in: pending.session, into: &fields)
+    // The acknowledgement of an event is its only reply.
+    guard pending.call.id.form != .acknowledgement else { return }
+    fields.append("Gateway-Call-Id: " as StaticString)
+    if let number { fields.append(decimal: Int(number)) } else { pending.call.id.write(into: &fields) }
+    fields.append("\r\n" as StaticString)
   }
 
   /// The problem of a request that was dropped from the queue.

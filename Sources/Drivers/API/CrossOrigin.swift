@@ -39,7 +39,7 @@ package struct CrossOrigin: Sendable {
 
   /// The header fields that pages may read.
   private static let exposed: StaticString =
-    "Gateway-Cursor, Gateway-Gap, Gateway-Heartbeat, Gateway-Id, Gateway-Time, Gateway-Topic, Gateway-Type, ETag, Link, Location, Retry-After, RateLimit, RateLimit-Policy, TTL, Idempotency-Replayed, Preference-Applied, WWW-Authenticate, Allow"
+    "Gateway-Call-Id, Gateway-Cursor, Gateway-Gap, Gateway-Heartbeat, Gateway-Id, Gateway-Time, Gateway-Topic, Gateway-Type, ETag, Link, Location, Retry-After, RateLimit, RateLimit-Policy, TTL, Idempotency-Replayed, Preference-Applied, WWW-Authenticate, Allow"
 
   /// The header fields that pages may send.
   private static let accepted: StaticString =

@@ -88,7 +88,11 @@ extension SessionHandle {
 
   /// The client collects the outcome of its call, once. A call without an outcome has timed out: a late reply is kept
   /// for the principal `caller`.
-  package func finish(_ call: RegisteredCall, for caller: String, now: MonotonicTime) -> CallTable.Outcome {
+  ///
+  /// Returns the number under which the request was sent, too, if the upstream gets numbers.
+  package func finish(
+    _ call: RegisteredCall, for caller: String, now: MonotonicTime
+  ) -> (outcome: CallTable.Outcome, number: UInt32?) {
     // If the request is still queued, it is not sent later, and the call ends as not sent.
     if !guarded.withLock({ $0.calls.isOver(call.id) }) {
       update { guarded in
@@ -97,7 +101,8 @@ extension SessionHandle {
       }
     }
     return end { guarded in
-      guarded.calls.finish(call.id, for: caller, now: now) { lateCalls?.admits($0) ?? true }
+      let number = guarded.calls.number(of: call.id)
+      return (guarded.calls.finish(call.id, for: caller, now: now) { lateCalls?.admits($0) ?? true }, number)
     }
   }
 
@@ -160,6 +165,14 @@ extension SessionHandle {
     let match = correlation.match(message) { token in CallID(token: token).flatMap { isKnown($0) ? $0 : nil } }
     guard let match else { return false }
     return match.isIgnored || receiveReply(message, to: match.call, match.range, now: now)
+  }
+
+  /// Records that calls were sent under these numbers.
+  func noteNumbers(_ numbers: [(call: CallID, number: UInt32)]) {
+    guard !numbers.isEmpty else { return }
+    guarded.withLock { guarded in
+      for (call, number) in numbers { guarded.calls.sent(call, as: number) }
+    }
   }
 
   /// Whether the call waits for its reply, or is remembered after its timeout.

@@ -75,20 +75,26 @@ package struct CallID: Hashable, Sendable {
   /// The JSON token.
   package var token: [UInt8] {
     guard form == .string else { return Array(String(UInt64(value)).utf8) }
-    var token: [UInt8] = [UInt8(ascii: "\"")]
-    token.reserveCapacity(Self.uuidLength + 2)
+    var token = ByteQueue(capacity: Self.uuidLength + 2)
+    token.append(UInt8(ascii: "\""))
+    write(into: &token)
+    token.append(UInt8(ascii: "\""))
+    return token.copyBytes()
+  }
+
+  /// Writes the id without quotation marks.
+  package func write(into output: inout ByteQueue) {
+    guard form == .string else { return output.append(decimal: Int(UInt64(value))) }
     var shift: UInt128 = 128
     for index in 0..<Self.uuidLength {
       if Self.isDash(index) {
-        token.append(UInt8(ascii: "-"))
+        output.append(UInt8(ascii: "-"))
       } else {
         shift -= 4
         let digit = UInt8(truncatingIfNeeded: value >> shift & 0xF)
-        token.append(digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10)
+        output.append(digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10)
       }
     }
-    token.append(UInt8(ascii: "\""))
-    return token
   }
 
   private static func isDash(_ index: Int) -> Bool { index == 8 || index == 13 || index == 18 || index == 23 }

@@ -52,6 +52,8 @@ package struct CallTable: Sendable {
     /// The last connection that was given the request; nil if that connection has ended and the request is queued.
     var carrier: Generation?
     var outcome: Outcome?
+    /// The number under which the request was sent last, if the upstream gets numbers.
+    var number: UInt32?
   }
 
   /// If at most this many calls were open at a time, an empty table keeps its memory.
@@ -154,6 +156,12 @@ package struct CallTable: Sendable {
     guard let id = ids[sequence] else { return }
     calls[id]?.carrier = connection
   }
+
+  /// Records that the request of a call was sent under this number.
+  package mutating func sent(_ id: CallID, as number: UInt32) { calls[id]?.number = number }
+
+  /// The number under which the request of a call was sent last.
+  package func number(of id: CallID) -> UInt32? { calls[id]?.number }
 
   /// Records a message with the id of a call.
   ///

@@ -12,6 +12,8 @@ package struct NumberedIDs: Sendable {
   private var last: UInt32
   /// The calls that have no reply on this connection.
   private var calls: [UInt32: CallID] = [:]
+  /// The numbers of calls since `takeAssigned`.
+  private var assigned: [(call: CallID, number: UInt32)] = []
   private var isExhausted = false
 
   /// Upstreams store ids as 32-bit integers with a sign.
@@ -51,8 +53,18 @@ package struct NumberedIDs: Sendable {
     // A client's response to a request of the upstream repeats the upstream's id.
     guard call != nil || isNumber, !correlation.isDistinctReply(message) else { return nil }
     let number = next()
-    if let call { calls[number] = call }
+    if let call {
+      calls[number] = call
+      assigned.append((call, number))
+    }
     return (range, number)
+  }
+
+  /// The numbers of the calls that were sent since the last call of this function.
+  mutating func takeAssigned() -> [(call: CallID, number: UInt32)] {
+    guard !assigned.isEmpty else { return [] }
+    defer { assigned = [] }
+    return assigned
   }
 
   /// Whether calls must be forgotten that got no reply.
@@ -65,13 +77,17 @@ package struct NumberedIDs: Sendable {
 
   /// Returns the call that a message is the reply to.
   mutating func reply(_ message: Span<UInt8>) -> Correlation.Match<CallID>? {
-    guard !calls.isEmpty else { return nil }
-    let calls = calls
-    let match = correlation.match(message) { token in
-      token.decimalValue().flatMap { UInt32(exactly: $0) }.flatMap { number in calls[number].map { (number, $0) } }
+    guard !calls.isEmpty, let match = match(message) else { return nil }
+    if !match.isIgnored { calls[match.call.number] = nil }
+    return Correlation.Match(call: match.call.id, range: match.range, isIgnored: match.isIgnored)
+  }
+
+  private func match(_ message: Span<UInt8>) -> Correlation.Match<(number: UInt32, id: CallID)>? {
+    correlation.match(message) { token in
+      guard let number = token.decimalValue().flatMap({ UInt32(exactly: $0) }), let id = calls[number] else {
+        return nil
+      }
+      return (number, id)
     }
-    guard let match else { return nil }
-    if !match.isIgnored { self.calls[match.call.0] = nil }
-    return Correlation.Match(call: match.call.1, range: match.range, isIgnored: match.isIgnored)
   }
 }

@@ -98,6 +98,8 @@ package struct PlainProtocol: UpstreamProtocol {
     return .written
   }
 
+  package mutating func takeAssignedNumbers() -> [(call: CallID, number: UInt32)] { numberedIDs?.takeAssigned() ?? [] }
+
   package var mustForgetCalls: Bool { numberedIDs?.isFull == true }
 
   package mutating func forgetCalls(except isOpen: (CallID) -> Bool) { numberedIDs?.forget(except: isOpen) }

@@ -49,7 +49,10 @@ package protocol UpstreamProtocol: Sendable {
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult
 
-  /// Whether `forgetCalls` must be called, since too many calls got no reply (`ProtocolCapabilities.numberedIDs`).
+  /// The numbers of the calls that `encode` has written since the last call of this function
+  /// (`ProtocolCapabilities.numberedIDs`).
+  mutating func takeAssignedNumbers() -> [(call: CallID, number: UInt32)]
+  /// Whether `forgetCalls` must be called, since too many calls got no reply.
   var mustForgetCalls: Bool { get }
   /// Forgets the calls to which `isOpen` does not apply.
   mutating func forgetCalls(except isOpen: (CallID) -> Bool)
@@ -83,6 +86,7 @@ extension UpstreamProtocol {
     write(MessageParts(payload), kind)
     return .written
   }
+  package mutating func takeAssignedNumbers() -> [(call: CallID, number: UInt32)] { [] }
   package var mustForgetCalls: Bool { false }
   package mutating func forgetCalls(except isOpen: (CallID) -> Bool) {}
   package mutating func takeExhaustion() -> Bool { false }

@@ -38,7 +38,7 @@ import WebSocketCodec
     session.handle.update { $0.outbox.startSending(on: Generation(1)) }
     let call = try session.call()
     #expect(session.write() == 1)
-    guard case .timedOut = session.handle.finish(call, for: "", now: session.now) else {
+    guard case .timedOut = session.handle.finish(call, for: "", now: session.now).outcome else {
       Issue.record("the call has another outcome")
       return
     }

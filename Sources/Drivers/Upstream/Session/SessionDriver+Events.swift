@@ -192,6 +192,7 @@ extension SessionDriver {
 
   /// Messages were sent under numbers of the connection.
   private func checkNumbers(of conversation: Conversation, _ generation: Generation) {
+    handle.noteNumbers(conversation.state.takeAssignedNumbers())
     if conversation.state.mustForgetCalls { conversation.state.forgetCalls { handle.isKnown($0) } }
     guard conversation.state.takeExhaustion() else { return }
     machine.replaceSoon(generation, now: loop.now)

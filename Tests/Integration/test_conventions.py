@@ -250,6 +250,36 @@ async def test_a_missing_heartbeat_of_the_upstream_causes_a_reconnect(convention
     assert (await gateway.client().poll(cursor="earliest", wait=0)).payloads == []
 
 
+# -- Failures ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_ends_the_session_causes_a_reconnect(convention, gateway_for):
+    gate = asyncio.Event()
+
+    async def converse(conversation):
+        await conversation.say('{"type":"welcome"}')
+        if len(upstream.conversations) == 1:
+            await gate.wait()
+            await conversation.say('{"chat":"{\\"type\\":\\"timeout\\"}"}', '{"type":"timeout","id":7}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    failure = "failure: {match: {json: {/type: timeout}}, cause: the session of the service has timed out}"
+    gateway = await gateway_for(upstream, config=f"upstream: {{{failure}}}\n")
+    client = gateway.client()
+    assert (await session(gateway))["last_failure"] is None
+    gate.set()
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    assert (await session(gateway))["last_failure"] == (
+        "the upstream ended the session: the session of the service has timed out"
+    )
+    payloads, _ = await client.collect(3, "earliest")
+    # Clients get the quotation, and not the message.
+    assert payloads == [{"type": "welcome"}, {"chat": '{"type":"timeout"}'}, {"type": "welcome"}]
+    assert upstream.conversations[0].connection.close_code == 1000
+
+
 # -- Topics -----------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ VALID = [
     "upstream: {url: 'ws://h/', heartbeat: {server: {match: [{prefix: a}, b]}}, correlation: jsonrpc}",
     "upstream: {url: 'ws://h/', correlation: {request: /id, reply: /id}, topic: {rules: [{match: a, topic: b}]}}",
     "upstream: {url: 'ws://h/', correlation: {protocol: jsonrpc, ids: sequence}}",
+    "upstream: {url: 'ws://h/', failure: {match: {json: {/a: b}}, cause: c}}",
+    "upstream: {url: 'ws://h/', failure: [{match: a, cause: b}]}",
     "upstream: {url: 'ws://h/', correlation: {request: /1, reply: [{pointer: /1, match: a}, {pointer: /2}]}}",
     "upstream: {url: 'ws://h/', correlation: {request: /id, reply: /id, ids: string, match: {contains: a}}}",
     "upstream: {url: 'ws://h/', kind: socketio, socketio: {version: 3, namespaces: [/, {name: /a, required: false}]}}",

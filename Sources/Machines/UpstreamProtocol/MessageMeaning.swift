@@ -8,6 +8,8 @@ package enum MessageMeaning: Equatable, Sendable {
   case setupResponse
   /// The upstream rejects the credentials.
   case refusal
+  /// The connection has become useless, for this cause.
+  case failure(String)
   /// A heartbeat sent by the upstream.
   case heartbeat
   /// The response to a heartbeat that the gateway sent.
@@ -22,6 +24,7 @@ extension UpstreamConventions {
       if let expect = step.expect, expect.matches(payload) { return .setupResponse }
       if let refuse = step.refuse, refuse.matches(payload) { return .refusal }
     }
+    for failure in failures where failure.match.matches(payload) { return .failure(failure.cause) }
     if let match = server.match, match.matches(payload) { return .heartbeat }
     if let expect = client.expect, expect.matches(payload) { return .heartbeatResponse }
     return .push

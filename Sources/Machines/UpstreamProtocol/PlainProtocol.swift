@@ -73,6 +73,8 @@ package struct PlainProtocol: UpstreamProtocol {
     case .refusal:
       let text = payload.extracting(first: Self.refusalTextLimit).text()
       return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
+    case .failure(let cause):
+      return .ended("the upstream ended the session: \(cause)")
     case .heartbeat:
       if conventions.server.reply != nil { values.triggeringMessage = [UInt8](copying: payload) }
       return .heartbeat

@@ -6,6 +6,8 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var onOpen: [OpeningMessage] = []
   package var client = ClientHeartbeat()
   package var server = ServerHeartbeat()
+  /// Messages that end the session at the upstream. The first that matches applies.
+  package var failures: [Failure] = []
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
   package var topics = TopicSource()
@@ -55,6 +57,21 @@ package struct UpstreamConventions: Equatable, Sendable {
     package init() {}
   }
 
+  /// A message of the upstream by which the connection has become useless, although it stays open.
+  package struct Failure: Hashable, Sendable {
+    package let match: Matcher
+    /// Its meaning, for operators.
+    package let cause: String
+
+    package init(match: Matcher, cause: String) {
+      self.match = match
+      self.cause = cause
+    }
+
+    /// Maximum size of a cause, in bytes.
+    package static let maximumCause = 256
+  }
+
   /// The source of `${cursor}`.
   package struct CursorSource: Hashable, Sendable {
     /// The location of the cursor in a push; nil if pushes have no cursor.
@@ -73,7 +90,8 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// Whether each message of the upstream must be examined.
   package var examinesMessages: Bool {
     codec != .raw || client.expect != nil || server.match != nil || server.within > .zero || cursor.pointer != nil
-      || subscriptions.ended.match != nil || correlation?.ids == .sequence || onOpen.contains { $0.expect != nil }
+      || subscriptions.ended.match != nil || correlation?.ids == .sequence || !failures.isEmpty
+      || onOpen.contains { $0.expect != nil }
   }
 
   /// The files to read for a connection.

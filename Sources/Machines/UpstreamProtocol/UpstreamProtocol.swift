@@ -116,7 +116,8 @@ package enum ProtocolEvent: Equatable, Sendable {
   indirect case news(ProtocolNews)
   /// The server refuses the setup.
   indirect case denied(ProtocolRefusal)
-  /// The server closes the connection normally, or ends a required namespace.
+  /// The server closes the connection normally, ends a required namespace, or reports that the connection has become
+  /// useless.
   indirect case ended(String)
   /// These calls can no longer get a reply.
   case callsEnded([UInt64])

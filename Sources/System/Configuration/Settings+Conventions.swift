@@ -49,6 +49,9 @@ extension SettingSection {
       upstream(
         "heartbeat.server.within", \.conventions.server.within, .duration(.zero...day),
         "maximum time between two heartbeats of the upstream; 0: no limit"),
+      upstream(
+        "failure", \.conventions.failures, .failures,
+        "messages after which the connection is of no use, each with its cause"),
       upstream("payload_codec", \.conventions.codec, .choice, "how the upstream compresses its binary messages"),
       upstream(
         "cursor.pointer", \.conventions.cursor.pointer, .pointer, "JSON pointer to the value of ${cursor} in a push"),

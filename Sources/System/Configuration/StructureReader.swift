@@ -45,6 +45,9 @@ struct StructureReader {
   private static let templateLimit = 64 << 10
   /// Maximum number of rules for topics. Each may scan every message.
   private static let topicRuleLimit = 64
+  static let failureMembers: [ValueSchema.Member] = [.init("match", strictMatcherSchema), .init("cause", .text)]
+  /// Maximum number of failures. Each may scan every message.
+  private static let failureLimit = 16
   /// Maximum number of forms of replies. Each may scan every message while a call waits.
   private static let replyLimit = 16
   /// Maximum number of conditions of a matcher. Each may scan the whole message.
@@ -248,6 +251,39 @@ struct StructureReader {
       result.append(TopicSource.Rule(match: match, topic: topic))
     }
     return result
+  }
+
+  // MARK: Failures
+
+  func failures(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [UpstreamConventions.Failure] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    guard case .sequence(let items) = node.value else { return [try failure(node, key)] }
+    guard items.count <= Self.failureLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.failureLimit) entries")
+    }
+    var result: [UpstreamConventions.Failure] = []
+    for (index, item) in items.enumerated() { result.append(try failure(item, "\(key)[\(index)]")) }
+    return result
+  }
+
+  private func failure(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> UpstreamConventions.Failure {
+    var match: Matcher?
+    var cause = ""
+    for (name, value) in try members(node, key, Self.failureMembers.map(\.name)) {
+      if name == "match" {
+        match = try strictMatcher(value, "\(key).match")
+      } else {
+        cause = try scalar(value, "\(key).cause")
+      }
+    }
+    let longest = UpstreamConventions.Failure.maximumCause
+    guard let match, (1...longest).contains(cause.utf8.count) else {
+      throw fail(
+        node,
+        "'\(key)' needs 'match' and a 'cause' of 1 to \(longest) bytes, as in {match: {json: {/type: timeout}}, cause: the session has timed out}"
+      )
+    }
+    return UpstreamConventions.Failure(match: match, cause: cause)
   }
 
   // MARK: Calls

@@ -57,6 +57,13 @@ enum StructureText {
     return "[\(items.joined(separator: ", "))]"
   }
 
+  static func text(of failures: [UpstreamConventions.Failure]) -> String {
+    let items = failures.map {
+      mapping([("match", text(of: $0.match)), ("cause", PrintableText.quoted($0.cause))])
+    }
+    return "[\(items.joined(separator: ", "))]"
+  }
+
   static func text(of correlation: Correlation?) -> String {
     guard let correlation else { return PrintableText.quoted("") }
     var rest: [(String, String)] = []

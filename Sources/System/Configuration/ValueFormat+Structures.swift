@@ -58,6 +58,15 @@ extension ValueFormat where Value == [TopicSource.Rule] {
   }
 }
 
+extension ValueFormat where Value == [UpstreamConventions.Failure] {
+  static var failures: ValueFormat {
+    let members = ValueSchema.members(StructureReader.failureMembers, required: ["match", "cause"])
+    return .structure(
+      "{match: …, cause: a sentence}, or a list of these", schema: .any([members, .list(members)]),
+      read: StructureReader.failures, format: StructureText.text(of:))
+  }
+}
+
 extension ValueFormat where Value == Correlation? {
   static var correlation: ValueFormat {
     .structure(

@@ -60,6 +60,23 @@ import UpstreamProtocol
     #expect(receive(long, &spoken, &memory) == .refused(text: String(long.prefix(256)), isCut: true))
   }
 
+  @Test mutating func endsTheConnectionAfterAFailure() throws {
+    conventions.onOpen = [.init()]
+    conventions.onOpen[0].expect = Matcher([.prefix("timeout ok")])
+    conventions.failures = [
+      .init(match: Matcher([.prefix("timeout")]), cause: "too late"), .init(match: Matcher([.prefix("t")]), cause: "t"),
+    ]
+    conventions.server.match = Matcher([.text("tick")])
+    var spoken = PlainProtocol(conventions)
+    #expect(spoken.capabilities.contains(.examination))
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = spoken.beginSetup(step: 0)
+    #expect(receive("timeout ok", &spoken, &memory) == .setupResponse)
+    #expect(receive("timeout 5", &spoken, &memory) == .ended("the upstream ended the session: too late"))
+    #expect(receive("tick", &spoken, &memory) == .ended("the upstream ended the session: t"))
+    #expect(receive("no timeout", &spoken, &memory) == .push)
+  }
+
   @Test mutating func repliesToTheHeartbeatThatItReceived() throws {
     conventions.server.match = Matcher([.prefix("{\"ping\"")])
     conventions.server.reply = try template("{\"pong\":${raw:/ping}}", .reply)

@@ -27,6 +27,7 @@ import Testing
           match: [ping, {json_has: /ping}]
           reply: '{"pong":${raw:/ping}}'
           within: 1m
+      failure: [{match: {json: {/a: timeout}}, cause: 'too "late"'}, {match: bye, cause: b}]
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
       topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, 'b"']}, topic: c}]}
@@ -56,7 +57,7 @@ import Testing
     #expect(conventions.subscriptions.add.match?.alternatives.map(\.count) == [2])
     #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
-    #expect(conventions.codec == .gzip)
+    #expect(conventions.codec == .gzip && conventions.failures.map(\.cause) == ["too \"late\"", "b"])
     #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 3)
     let correlation = try #require(conventions.correlation)
     #expect(correlation.request.description == "/1" && correlation.ids == .sequence)
@@ -113,6 +114,14 @@ import Testing
   }
 
   @Test(arguments: [
+    (
+      "failure: {match: a}",
+      "d.yaml:2:12: 'upstream.failure' needs 'match' and a 'cause' of 1 to 256 bytes, as in {match: {json: {/type: timeout}}, cause: the session has timed out}"
+    ),
+    (
+      "failure: [{match: {contains: a}, cause: b}]",
+      "d.yaml:2:21: 'upstream.failure[0].match' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
+    ),
     (
       "correlation: json-rpc",
       "d.yaml:2:16: 'json-rpc' is not valid for 'upstream.correlation': use jsonrpc, or {request: /id, reply: /id}"

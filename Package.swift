@@ -94,8 +94,8 @@ let package = Package(
     target(
       .machines, "UpstreamProtocol",
       [
-        "ByteStreams", "Calls", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding", "SocketIO",
-        "Totals",
+        "ByteStreams", "Calls", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding",
+        "Signatures", "SocketIO", "Totals",
       ]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession", "JournalCoding"]),

@@ -15,8 +15,8 @@ import Testing
     "Events": ["ByteStreams"],
     "SocketIO": ["ByteStreams", "Continuity", "Events", "JSONCodec"],
     "UpstreamProtocol": [
-      "ByteStreams", "Calls", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding", "SocketIO",
-      "Totals",
+      "ByteStreams", "Calls", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding",
+      "Signatures", "SocketIO", "Totals",
     ],
     "Totals": [],
     "JournalCoding": ["ByteStreams"],

@@ -1,9 +1,13 @@
 """Openings, heartbeats, payload codecs and cursors: conventions of upstreams beyond WebSocket itself."""
 
 import asyncio
+import base64
 import gzip
+import hashlib
+import hmac
 import json
 import urllib.parse
+import uuid
 import zlib
 
 import pytest
@@ -248,6 +252,41 @@ async def test_a_missing_heartbeat_of_the_upstream_causes_a_reconnect(convention
     gateway = await gateway_for(upstream, config=config)
     await upstream.has_conversations(3)
     assert (await gateway.client().poll(cursor="earliest", wait=0)).payloads == []
+
+
+# -- Signatures -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_login_may_be_signed_with_a_secret(convention, gateway_for, token):
+    logins = []
+
+    async def converse(conversation):
+        logins.append(json.loads(await conversation.hear()))
+        await conversation.say("ok")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    text = "${now:seconds}GET/self"
+    login = {
+        "time": "${now:seconds}",
+        "hex": f"${{hmac_sha256_hex:${{file:{token}}}:{text}}}",
+        "base64": f"${{hmac_sha256_base64:${{file:{token}}}:{text}}}",
+        "plain": "${base64:-user-${file:TOKEN}}".replace("TOKEN", str(token)),
+        "id": "${uuid}",
+        "again": "${uuid}",
+    }
+    config = f"upstream: {{on_open: [{{send: '{json.dumps(login)}', expect: ok}}]}}\n"
+    gateway = await gateway_for(upstream, config=config)
+    upstream.reset_connections()
+    await eventually(lambda: len(logins) == 2, what="the second login arrives")
+    for login in logins:
+        signature = hmac.new(b's3"cret', f"{login['time']}GET/self".encode(), hashlib.sha256).digest()
+        assert login["hex"] == signature.hex()
+        assert login["base64"] == base64.b64encode(signature).decode()
+        assert base64.b64decode(login["plain"]) == b'-user-s3"cret'
+        assert str(uuid.UUID(login["id"])) == login["again"]
+    assert logins[0]["id"] != logins[1]["id"]
+    assert 's3"' not in gateway.output
 
 
 # -- Failures ---------------------------------------------------------------------------------------------------------

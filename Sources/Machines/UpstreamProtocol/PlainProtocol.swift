@@ -132,6 +132,7 @@ package struct PlainProtocol: UpstreamProtocol {
       lastSequence = numberedIDs?.next() ?? lastSequence &+ 1
       values.sequence = lastSequence
     }
+    if template.usesUUID { values.uuids += 1 }
     values.cursor = memory.cursor
     if memory.cursor == nil, let initial = conventions.cursor.initial {
       values.cursor = try initial.rendered(with: values)

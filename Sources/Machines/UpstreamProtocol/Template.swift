@@ -1,6 +1,8 @@
 import ByteStreams
+import Calls
 import Digests
 import JSONCodec
+import Signatures
 
 /// A message with placeholders, such as `{"type":"auth","access_token":"${json:${file:/run/secrets/token}}"}`.
 ///
@@ -18,7 +20,11 @@ import JSONCodec
 /// | `${json:…}` | the text inside, escaped for a JSON string |
 /// | `${sha256_base64:…}` | the SHA-256 of the text inside, in base64 |
 ///
-/// The last two may contain placeholders. `$${` is a literal `${`.
+/// | `${base64:…}` | the text inside, in base64 |
+/// | `${hmac_sha256_hex:KEY:…}`, `${hmac_sha256_base64:KEY:…}` | the HMAC-SHA-256 of the text inside. `KEY` is a placeholder for a secret |
+/// | `${uuid}` | a random UUID, the same everywhere in one message |
+///
+/// The placeholders with `…` may contain placeholders. `$${` is a literal `${`.
 package struct Template: Hashable, Sendable, CustomStringConvertible {
   /// The template's source text. It contains a secret only if its author wrote the secret into it.
   package let description: String
@@ -40,6 +46,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case string(JSONPointer)
     case json([Piece])
     case digest([Piece])
+    case base64([Piece])
+    case hmac(key: Piece, [Piece], isHexadecimal: Bool)
+    case uuid
   }
 
   /// The use of a template, which decides the placeholders that it may contain.
@@ -63,15 +72,14 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return result
   }
 
-  package var usesCredential: Bool {
-    var result = false
-    Self.visit(pieces) { if $0 == .credential { result = true } }
-    return result
-  }
+  package var usesCredential: Bool { contains(.credential) }
 
-  var usesSequence: Bool {
+  var usesSequence: Bool { contains(.sequence) }
+  var usesUUID: Bool { contains(.uuid) }
+
+  private func contains(_ placeholder: Piece) -> Bool {
     var result = false
-    Self.visit(pieces) { if $0 == .sequence { result = true } }
+    Self.visit(pieces) { if $0 == placeholder { result = true } }
     return result
   }
 
@@ -80,8 +88,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     for piece in pieces {
       body(piece)
       switch piece {
-      case .json(let inner), .digest(let inner): visit(inner, body)
-      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .sequence, .raw, .string: break
+      case .json(let inner), .digest(let inner), .base64(let inner): visit(inner, body)
+      case .hmac(let key, let inner, _): visit([key] + inner, body)
+      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .sequence, .raw, .string, .uuid: break
       }
     }
   }
@@ -157,6 +166,23 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
         var text = ByteQueue()
         try render(inner, values, into: &text)
         Base64.encode(Digest.sha256(text.bytes).span, into: &output)
+      case .base64(let inner):
+        var text = ByteQueue()
+        try render(inner, values, into: &text)
+        Base64.encode(text.bytes, into: &output)
+      case .hmac(let key, let inner, let isHexadecimal):
+        var secret = ByteQueue()
+        try render([key], values, into: &secret)
+        guard let key = HMACKey(secret.copyBytes(), minimum: 1) else { throw .key }
+        var text = ByteQueue()
+        try render(inner, values, into: &text)
+        let signature = key.signature(of: text.bytes)
+        if isHexadecimal {
+          for byte in signature { output.append(hexadecimal: UInt64(byte), digits: 2) }
+        } else {
+          Base64.encode(signature.span, into: &output)
+        }
+      case .uuid: values.writeUUID(into: &output)
       }
     }
   }
@@ -175,8 +201,21 @@ package struct TemplateValues: Sendable {
   package var sequence: UInt32 = 0
   /// The message to which the rendered message responds.
   package var triggeringMessage: [UInt8] = []
+  /// A random number of the connection, and the number of its messages with a UUID so far.
+  package var random: UInt128 = 0
+  var uuids: UInt64 = 0
 
   package init() {}
+
+  fileprivate func writeUUID(into output: inout ByteQueue) {
+    var material = ByteQueue()
+    for part in [UInt64(truncatingIfNeeded: random >> 64), UInt64(truncatingIfNeeded: random), uuids] {
+      material.append(hexadecimal: part, digits: 16)
+    }
+    var number: UInt128 = 0
+    for byte in Digest.sha256(material.bytes).prefix(16) { number = number << 8 | UInt128(byte) }
+    CallID(.string, random: number).write(into: &output)
+  }
 }
 
 /// Why a template could not be rendered.
@@ -186,6 +225,8 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case noCredential
   case noValue(at: JSONPointer)
   case notUTF8
+  /// The key of an HMAC.
+  case key
   /// The `auth` of a namespace is not a JSON object.
   case notObject
   /// The `auth` of a namespace in version 3 is not a query.
@@ -200,6 +241,7 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .noCredential: "there is no credential; set 'upstream.credential'"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
     case .notUTF8: "the result is not valid UTF-8; a text message must be"
+    case .key: "the key of an HMAC must have 1 to \(HMACKey.maximumBytes) bytes"
     case .notQuery:
       "it must be parameters such as token=abc, without spaces, ',' and '#', which end the name of the namespace: percent-encode them"
     case .notObject:

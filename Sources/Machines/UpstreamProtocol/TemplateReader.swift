@@ -63,13 +63,20 @@ private struct TemplateReader {
     rest.removeFirst(name.count)
     if rest.first == ":" {
       rest.removeFirst()
-      if name == "json" || name == "sha256_base64" {
+      if let form = Form(rawValue: name) {
         guard depth < Self.maximumDepth else {
           throw TemplateSyntaxError(description: "placeholders are nested deeper than \(Self.maximumDepth) levels")
         }
+        let key = form.needsKey ? try key(of: name, depth: depth) : .text([])
         let inner = try pieces(depth: depth + 1)
         try close(name)
-        return name == "json" ? .json(inner) : .digest(inner)
+        return switch form {
+        case .json: .json(inner)
+        case .digest: .digest(inner)
+        case .base64: .base64(inner)
+        case .hexadecimalHMAC: .hmac(key: key, inner, isHexadecimal: true)
+        case .base64HMAC: .hmac(key: key, inner, isHexadecimal: false)
+        }
       }
       let argument = String(rest.prefix { $0 != "}" })
       rest.removeFirst(argument.count)
@@ -78,6 +85,31 @@ private struct TemplateReader {
     }
     try close(name)
     return try piece(name, nil)
+  }
+
+  /// A placeholder that changes the text inside.
+  private enum Form: String {
+    case json
+    case digest = "sha256_base64"
+    case base64
+    case hexadecimalHMAC = "hmac_sha256_hex"
+    case base64HMAC = "hmac_sha256_base64"
+
+    var needsKey: Bool { self == .hexadecimalHMAC || self == .base64HMAC }
+  }
+
+  /// Parses the key of an HMAC and the colon after it. A key in the configuration itself would be shown with it.
+  private mutating func key(of name: String, depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
+    let error = TemplateSyntaxError(
+      description:
+        "'${\(name)' needs a key and a text: write ${\(name):${file:PATH}:…}, with ${file:PATH}, ${env:NAME} or ${credential} as the key"
+    )
+    guard ["${file:", "${env:", "${credential}"].contains(where: { rest.hasPrefix($0) }) else { throw error }
+    rest.removeFirst(2)
+    let key = try placeholder(depth: depth + 1)
+    guard rest.first == ":" else { throw error }
+    rest.removeFirst()
+    return key
   }
 
   private mutating func close(_ name: String) throws(TemplateSyntaxError) {
@@ -107,6 +139,9 @@ private struct TemplateReader {
     case ("sequence", nil):
       guard context != .value, context != .field else { throw notAllowedHere(name) }
       return .sequence
+    case ("uuid", nil):
+      guard context != .value else { throw notAllowedHere(name) }
+      return .uuid
     case ("raw", let text?), ("string", let text?):
       guard context == .opening || context == .reply else { throw notAllowedHere(name) }
       guard let pointer = JSONPointer(text) else {
@@ -119,7 +154,7 @@ private struct TemplateReader {
       throw TemplateSyntaxError(
         description: """
           '${\(shown)}' is not a placeholder; use ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, ${sequence}, \
-          ${raw:/POINTER}, ${string:/POINTER}, ${json:…} or ${sha256_base64:…}
+          ${raw:/POINTER}, ${string:/POINTER}, ${uuid}, ${json:…}, ${base64:…}, ${sha256_base64:…}, ${hmac_sha256_hex:KEY:…} or ${hmac_sha256_base64:KEY:…}
           """)
     }
   }
@@ -129,6 +164,7 @@ private struct TemplateReader {
       switch name {
       case "counter": "in 'upstream.heartbeat.client.message'"
       case "cursor", "sequence": "in a message"
+      case "uuid": "in a message, a header field or a query"
       case "credential": "in 'upstream.on_open' and 'upstream.credential.header'"
       default: "in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"
       }

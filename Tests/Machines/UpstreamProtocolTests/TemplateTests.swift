@@ -50,6 +50,45 @@ import Testing
     #expect(response == "1Ct943GAT+6YQUUX47Ia/ncufilbe6+oD6lY+5kaCu4=")
   }
 
+  /// RFC 4231 §4.3, and RFC 4616 §4.
+  @Test func computesSignaturesAndBase64() throws {
+    let key = ["KEY": "Jefe"]
+    let text = "what do ya want for nothing?"
+    let digest = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    #expect(try render("${hmac_sha256_hex:${env:KEY}:\(text)}", environment: key) == digest)
+    #expect(
+      try render("<${hmac_sha256_base64:${file:/k}:what ${env:KEY}${now}}>", environment: key) {
+        $0.files["/k"] = Array("Jefe".utf8)
+        $0.now = 7
+      } == "<NbzjUUt+qPOstyRTyOfCEDZfsA+eAEBXhNQjoi4GK88=>")
+    #expect(
+      try render("${base64:\0tim\0${env:KEY}}", environment: ["KEY": "tanstaaftanstaaf"])
+        == "AHRpbQB0YW5zdGFhZnRhbnN0YWFm")
+    // Base64 may contain bytes that are not UTF-8.
+    #expect(try render("${base64:${file:/k}}") { $0.files["/k"] = [0xFF, 0xFE] } == "//4=")
+    let signed = try Template("${hmac_sha256_hex:${file:/k}:${file:/t}${credential}}", in: .opening, environment: [:])
+    #expect(signed.files == ["/k", "/t"] && signed.usesCredential)
+    for size in [0, 513] {
+      #expect(throws: TemplateError.key) {
+        try render("${hmac_sha256_hex:${file:/k}:a}") { $0.files["/k"] = [UInt8](repeating: 1, count: size) }
+      }
+    }
+  }
+
+  @Test func aUUIDIsTheSameInOneMessage() throws {
+    let texts = try (0..<4).map { number in
+      try render("${uuid} ${base64:${uuid}}", in: number < 2 ? .heartbeat : .field) {
+        ($0.random, $0.uuids) = (UInt128(number / 2), UInt64(number % 2))
+      }
+    }
+    #expect(Set(texts).count == 4)
+    for text in texts {
+      let parts = text.split(separator: " ").map(String.init)
+      #expect(Base64.encode(Array(parts[0].utf8).span) == parts[1])
+      #expect(parts[0].count == 36 && Array(parts[0])[14] == "4" && "89ab".contains(Array(parts[0])[19]))
+    }
+  }
+
   @Test func escapesForJSON() throws {
     let secret = "a\"b\\c\n"
     #expect(try render(#"{"t":"${json:x${env:S}}"}"#, environment: ["S": secret]) == #"{"t":"xa\"b\\c\n"}"#)
@@ -79,6 +118,13 @@ import Testing
       ("${file:}", .opening, "is not a placeholder; use"), ("${now", .opening, "no closing"),
       ("${json:${now}", .opening, "no closing"),
       ("${counter}", .opening, "only in 'upstream.heartbeat.client"),
+      ("${uuid}", .value, "only in a message, a header field or a query"),
+      ("${sequence}", .field, "only in a message"),
+      ("${hmac_sha256_hex:secret:text}", .opening, "needs a key and a text"),
+      ("${hmac_sha256_hex:${now}:text}", .opening, "needs a key and a text"),
+      ("${hmac_sha256_base64:${file:/k}}", .opening, "needs a key and a text"),
+      ("${hmac_sha256_hex:${credential}:a}", .heartbeat, "only in 'upstream.on_open'"),
+      ("${hmac_sha256_hex:${file:/k}:a", .opening, "no closing '}'"),
       ("${raw:/a}", .heartbeat, "only in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"),
       ("${raw:a}", .reply, "must begin with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),

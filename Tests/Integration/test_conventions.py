@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import hmac
 import json
+import signal
 import urllib.parse
 import uuid
 import zlib
@@ -254,6 +255,75 @@ async def test_a_missing_heartbeat_of_the_upstream_causes_a_reconnect(convention
     assert (await gateway.client().poll(cursor="earliest", wait=0)).payloads == []
 
 
+# -- The end ----------------------------------------------------------------------------------------------------------
+
+
+LAST = """
+upstream:
+  overlap: 100ms
+  on_open: [{send: !!binary EAAA, expect: ok}, {send: hello}]
+  on_close: ["bye ${sequence}", !!binary 4AA=]
+  heartbeat: {client: {message: !!binary wAA=, interval: 50ms}}
+"""
+LOGOUT = ["bye 1", b"\xe0\0"]
+
+
+def ends(conversation):
+    return [message for message in conversation.heard[2:] if message != b"\xc0\0"]
+
+
+@pytest.mark.parametrize("end", ["operator", "shutdown", "hand-over"])
+async def test_last_messages_precede_the_close_frame(convention, gateway_for, end):
+    async def converse(conversation):
+        assert await conversation.hear() == b"\x10\0\0"
+        await conversation.say("ok")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=LAST)
+    first = upstream.last
+    await eventually(lambda: b"\xc0\0" in first.heard, what="a heartbeat arrives")
+    if end == "operator":
+        await gateway.client().request("PATCH", "/v1/session", json={"desired": "down"})
+    elif end == "shutdown":
+        gateway.signal(signal.SIGTERM)
+    else:
+        gateway.signal(signal.SIGHUP)
+    await eventually(lambda: first.connection.close_code is not None, what="the connection is closed")
+    assert first.connection.close_code == (1001 if end == "shutdown" else 1000)
+    assert first.heard[1] == "hello"
+    assert ends(first) == LOGOUT
+    if end == "hand-over":
+        assert len(upstream.conversations) == 2
+        assert ends(upstream.last) == []
+
+
+async def test_no_last_message_follows_the_end_of_the_upstream(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.hear()
+        number = len(upstream.conversations)
+        if number == 1:
+            # The login is not complete.
+            await gate.wait()
+        await conversation.say("ok")
+        if number == 2:
+            await conversation.say("over")
+        await listen(conversation)
+
+    gate = asyncio.Event()
+    upstream = await convention(converse)
+    config = LAST + "  failure: {match: over, cause: it is over}\n"
+    gateway = await gateway_for(upstream, config=config, ready=False)
+    await upstream.has_heard(1)
+    await gateway.client().request("PATCH", "/v1/session", json={"desired": "down"})
+    await eventually(lambda: upstream.last.connection.close_code is not None, what="the first connection is closed")
+    await gateway.client().request("PATCH", "/v1/session", json={"desired": "up"})
+    await upstream.has_conversations(3)
+    await gateway.ready()
+    assert [ends(each) for each in upstream.conversations] == [[], [], []]
+    gate.set()
+
+
 # -- Signatures -------------------------------------------------------------------------------------------------------
 
 
@@ -313,9 +383,16 @@ async def test_a_message_that_ends_the_session_causes_a_reconnect(convention, ga
     assert (await session(gateway))["last_failure"] == (
         "the upstream ended the session: the session of the service has timed out"
     )
-    payloads, _ = await client.collect(3, "earliest")
     # Clients get the quotation, and not the message.
-    assert payloads == [{"type": "welcome"}, {"chat": '{"type":"timeout"}'}, {"type": "welcome"}]
+    before = await client.poll(cursor="earliest", wait=10)
+    assert before.payloads == [{"type": "welcome"}, {"chat": '{"type":"timeout"}'}]
+    after = await client.poll(cursor=before.cursor, wait=10)
+    gaps = [after.gap]
+    if not after.payloads:
+        after = await client.poll(cursor=after.cursor, wait=10)
+        gaps.append(after.gap)
+    assert after.payloads == [{"type": "welcome"}]
+    assert [gap["reason"] for gap in gaps if gap] == ["upstream"]
     assert upstream.conversations[0].connection.close_code == 1000
 
 

@@ -52,7 +52,9 @@ package final class PreparedSettings: Sendable {
     _ value: UpstreamSettings, _ declaration: (any ProtocolDeclaration)?, _ tlsContext: RefreshableTLSContext?
   ) {
     let conventions = value.conventions
-    let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
+    let isPlain =
+      conventions.onOpen.isEmpty && conventions.onClose.isEmpty && conventions.client.message == nil
+      && !conventions.examinesMessages
     protocolPrototype =
       declaration?.makeProtocol(conventions, messageBytes: value.limits.messageBytes)
       ?? (isPlain ? nil : PlainProtocol(conventions))

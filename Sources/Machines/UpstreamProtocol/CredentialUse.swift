@@ -51,7 +51,8 @@ extension UpstreamConventions {
       problems.append(("credential.query", "a parameter's name must consist of letters, digits and -._~"))
     }
     let isUsedInMessages =
-      onOpen.contains { $0.send?.usesCredential == true } || protocolTemplates.contains(where: \.usesCredential)
+      onOpen.contains { $0.send?.usesCredential == true }
+      || (onClose + protocolTemplates).contains(where: \.usesCredential)
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):

@@ -49,7 +49,18 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package mutating func beginSetup(step: Int) -> [ProtocolFrame] {
     awaitedStep = conventions.onOpen[step].expect == nil ? nil : step
-    return prepared.removeValue(forKey: step).map { [ProtocolFrame($0)] } ?? []
+    let kind = conventions.onOpen[step].send?.kind ?? .text
+    return prepared.removeValue(forKey: step).map { [ProtocolFrame($0, kind)] } ?? []
+  }
+
+  package mutating func lastMessages(
+    _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> [ProtocolFrame] {
+    var frames: [ProtocolFrame] = []
+    for template in conventions.onClose {
+      frames.append(ProtocolFrame(try render(template, memory, now: now), template.kind))
+    }
+    return frames
   }
 
   /// The cursor before the first push.

@@ -12,7 +12,7 @@ extension Template {
   ///
   /// - Parameter values: the values by name. Other text in braces is left unchanged.
   package func replacing(_ values: [String: String]) throws(TemplateVariableError) -> Template {
-    guard !values.isEmpty else { return self }
+    guard !values.isEmpty, kind.isText else { return self }
     var scanner = TextScanner(values: values, form: form)
     var pieces: [Piece] = []
     for piece in self.pieces {

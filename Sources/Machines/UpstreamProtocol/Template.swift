@@ -29,6 +29,19 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   /// The template's source text. It contains a secret only if its author wrote the secret into it.
   package let description: String
   let pieces: [Piece]
+  /// The kind of the message. A binary message has no placeholders, and `description` is its content in base64.
+  package let kind: MessageKind
+
+  init(description: String, pieces: [Piece], kind: MessageKind = .text) {
+    self.description = description
+    self.pieces = pieces
+    self.kind = kind
+  }
+
+  /// A binary message.
+  package init(binary: [UInt8]) {
+    self.init(description: Base64.encode(binary.span), pieces: [.text(binary)], kind: .binary)
+  }
 
   /// A template without text.
   package static var empty: Template { Template(description: "", pieces: []) }
@@ -59,6 +72,8 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case heartbeat
     /// A response to the upstream's heartbeat.
     case reply
+    /// A message before the close frame of the gateway.
+    case closing
     /// A header field of the opening request.
     case field
     /// A value that does not depend on a connection: the initial cursor.
@@ -102,7 +117,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     let before = output.count
     do throws(TemplateError) {
       try Self.render(pieces, values, into: &output)
-      guard UTF8StreamValidator.isValid(output.bytes.extracting(before..<output.count)) else { throw .notUTF8 }
+      guard !kind.isText || UTF8StreamValidator.isValid(output.bytes.extracting(before..<output.count)) else {
+        throw .notUTF8
+      }
     } catch {
       output.removeLast(output.count - before)
       throw error

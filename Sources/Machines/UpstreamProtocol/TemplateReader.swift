@@ -6,8 +6,7 @@ extension Template {
     _ text: String, in context: Context, environment: [String: String]
   ) throws(TemplateSyntaxError) {
     var reader = TemplateReader(text, context, environment)
-    pieces = try reader.read()
-    description = text
+    self.init(description: text, pieces: try reader.read())
   }
 }
 
@@ -126,7 +125,7 @@ private struct TemplateReader {
       return .text(Array(value.utf8))
     case ("file", let path?) where !path.isEmpty: return .file(path)
     case ("credential", nil):
-      guard context == .opening || context == .field else { throw notAllowedHere(name) }
+      guard [.opening, .field, .closing].contains(context) else { throw notAllowedHere(name) }
       return .credential
     case ("cursor", nil):
       guard context != .value, context != .field else { throw notAllowedHere(name) }
@@ -165,7 +164,7 @@ private struct TemplateReader {
       case "counter": "in 'upstream.heartbeat.client.message'"
       case "cursor", "sequence": "in a message"
       case "uuid": "in a message, a header field or a query"
-      case "credential": "in 'upstream.on_open' and 'upstream.credential.header'"
+      case "credential": "in 'upstream.on_open', 'upstream.on_close' and 'upstream.credential.header'"
       default: "in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"
       }
     return TemplateSyntaxError(description: "'${\(name)}' is not allowed here, only \(home)")

@@ -4,6 +4,8 @@ import JSONCodec
 /// The conventions of an upstream above WebSocket itself. All are off by default.
 package struct UpstreamConventions: Equatable, Sendable {
   package var onOpen: [OpeningMessage] = []
+  /// Messages before a close frame of the gateway.
+  package var onClose: [Template] = []
   package var client = ClientHeartbeat()
   package var server = ServerHeartbeat()
   /// Messages that end the session at the upstream. The first that matches applies.
@@ -96,7 +98,7 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   /// The files to read for a connection.
   package var files: Set<String> {
-    let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial, credential.header]
+    let templates = onOpen.map(\.send) + onClose + [client.message, server.reply, cursor.initial, credential.header]
     return (templates + protocolTemplates).reduce(into: []) { $0.formUnion($1?.files ?? []) }
   }
 }

@@ -24,6 +24,9 @@ package protocol UpstreamProtocol: Sendable {
   /// Stops expecting the response to an optional setup step. Returns the changes.
   mutating func skipSetup(step: Int) -> ProtocolEvent
 
+  /// Returns the messages to send before a close frame of the gateway.
+  mutating func lastMessages(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> [ProtocolFrame]
+
   /// Classifies a message that arrived from the upstream, and updates `memory`.
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent
 
@@ -69,6 +72,9 @@ extension UpstreamProtocol {
   package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {}
   package mutating func beginSetup(step: Int) -> [ProtocolFrame] { [] }
   package mutating func skipSetup(step: Int) -> ProtocolEvent { .none }
+  package mutating func lastMessages(
+    _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> [ProtocolFrame] { [] }
   package mutating func receive(
     _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
   ) -> ProtocolEvent { .push }

@@ -156,6 +156,8 @@ package struct ConfigurationLoader {
           values.append(try read(text, for: setting, item.place(in: file)))
         }
       case .mapping(let pairs): values = try read(pairs, for: setting, place, file)
+      case .binary:
+        throw ConfigurationError(place: place, message: "'\(setting.path)' \(StructureReader.noBinary)")
       }
     } catch {
       fail(setting, error)

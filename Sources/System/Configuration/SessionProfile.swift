@@ -43,6 +43,9 @@ package struct SessionProfile: Equatable, Sendable {
       for index in conventions.onOpen.indices {
         conventions.onOpen[index].send = try conventions.onOpen[index].send?.replacing(values)
       }
+      for index in conventions.onClose.indices {
+        conventions.onClose[index] = try conventions.onClose[index].replacing(values)
+      }
       try conventions.replaceInProtocols(values)
     } catch {
       throw VariableError("variable '\(error.variable)' \(error.expectation)")

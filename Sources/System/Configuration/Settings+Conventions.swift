@@ -29,6 +29,9 @@ extension SettingSection {
         "on_open", \.conventions.onOpen, .opening, "messages to exchange before the session is ready",
         isSecret: true),
       upstream(
+        "on_close", \.conventions.onClose, .closing, "messages to send before the gateway closes a connection",
+        isSecret: true),
+      upstream(
         "heartbeat.client.message", \.conventions.client.message, .template(.heartbeat),
         "heartbeat message to send; empty: none",
         isSecret: true),

@@ -95,8 +95,13 @@ extension SettingSection {
   fileprivate static func secret(in upstream: UpstreamSettings) -> String? {
     if upstream.conventions.credential.source != nil { return "'upstream.credential'" }
     if upstream.urls.contains(where: { $0.basicAuthorization != nil }) { return "the credentials in the URL" }
-    if upstream.conventions.onOpen.contains(where: { $0.send?.files.isEmpty == false }) {
-      return "a file of 'upstream.on_open'"
+    let conventions = upstream.conventions
+    let messages = [
+      ("on_open", conventions.onOpen.map(\.send)), ("on_close", conventions.onClose),
+      ("heartbeat", [conventions.client.message, conventions.server.reply]),
+    ]
+    for (key, templates) in messages where templates.contains(where: { $0?.files.isEmpty == false }) {
+      return "a file of 'upstream.\(key)'"
     }
     if let declaration = upstream.conventions.declaration, declaration.templates.contains(where: { !$0.files.isEmpty })
     {

@@ -58,9 +58,13 @@ struct StructureReader {
   }
 
   func scalar(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
+    if case .binary = node.value { throw fail(node, "'\(key)' \(Self.noBinary)") }
     guard case .scalar(let text) = node.value else { throw fail(node, "'\(key)' must be a plain value") }
     return text
   }
+
+  static let noBinary =
+    "must be text: '!!binary' is accepted for messages of 'on_open', 'on_close' and 'heartbeat' only"
 
   func items(_ node: YAMLNode, _ key: String, maximum: Int) throws(ConfigurationError) -> [YAMLNode] {
     guard case .sequence(let items) = node.value, items.count <= maximum else {
@@ -94,6 +98,12 @@ struct StructureReader {
   func template(
     _ node: YAMLNode, in home: Template.Context, _ key: String
   ) throws(ConfigurationError) -> Template? {
+    if case .binary(let bytes) = node.value, home.acceptsBinary {
+      guard bytes.count <= Self.templateLimit else {
+        throw fail(node, "'\(key)' is longer than \(Self.templateLimit) bytes")
+      }
+      return Template(binary: bytes)
+    }
     let text = paths.absoluteReferences(in: try scalar(node, key), at: place(node))
     guard !text.isEmpty else { return nil }
     guard text.utf8.count <= Self.templateLimit else {
@@ -372,7 +382,27 @@ struct StructureReader {
     return value
   }
 
-  // MARK: Opening
+  // MARK: Opening and closing
+
+  /// Maximum number of messages before a close frame.
+  private static let closingLimit = 16
+
+  func closing(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [Template] {
+    guard case .sequence(let items) = node.value else {
+      return try template(node, in: .closing, key).map { [$0] } ?? []
+    }
+    guard items.count <= Self.closingLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.closingLimit) messages")
+    }
+    var result: [Template] = []
+    for (index, item) in items.enumerated() {
+      guard let message = try template(item, in: .closing, "\(key)[\(index)]") else {
+        throw fail(item, "'\(key)[\(index)]' is empty")
+      }
+      result.append(message)
+    }
+    return result
+  }
 
   func opening(
     _ node: YAMLNode, _ key: String
@@ -408,5 +438,15 @@ struct StructureReader {
       throw fail(node, "'\(key)' has 'refuse' without 'expect': set 'expect' as well")
     }
     return message
+  }
+}
+
+extension Template.Context {
+  /// Whether it is a message, which may be binary.
+  fileprivate var acceptsBinary: Bool {
+    switch self {
+    case .opening, .heartbeat, .reply, .closing: true
+    case .field, .value: false
+    }
   }
 }

@@ -4,7 +4,14 @@ import JSONCodec
 
 /// Formats the settings that consist of several values as in the file: in YAML's flow style, which is nearly JSON.
 enum StructureText {
-  static func text(of template: Template?) -> String { PrintableText.quoted(template?.description ?? "") }
+  static func text(of template: Template?) -> String {
+    let text = PrintableText.quoted(template?.description ?? "")
+    return template?.kind == .binary ? "!!binary \(text)" : text
+  }
+
+  static func text(of templates: [Template]) -> String {
+    "[\(templates.map { text(of: $0) }.joined(separator: ", "))]"
+  }
 
   static func text(of matcher: Matcher?) -> String {
     let alternatives = (matcher?.alternatives ?? [[]]).map(text(of:))

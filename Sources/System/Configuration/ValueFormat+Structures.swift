@@ -14,6 +14,14 @@ extension ValueFormat where Value == Template? {
   }
 }
 
+extension ValueFormat where Value == [Template] {
+  static var closing: ValueFormat {
+    .structure(
+      "a message, or a list of messages", schema: .texts, read: StructureReader.closing,
+      format: StructureText.text(of:))
+  }
+}
+
 extension ValueFormat where Value == JSONPointer? {
   static var pointer: ValueFormat {
     .structure(

@@ -1,3 +1,4 @@
+import ByteStreams
 import CYAML
 
 /// The content of a node.
@@ -6,6 +7,8 @@ import CYAML
 /// on the order of files, it reports a circular reference.
 indirect enum YAMLValue: Sendable, ~BitwiseCopyable {
   case scalar(String)
+  /// A scalar with the tag `!!binary`, decoded.
+  case binary([UInt8])
   case sequence([YAMLNode])
   case mapping([(key: YAMLNode, value: YAMLNode)])
 }
@@ -174,9 +177,19 @@ struct YAMLDocument: ~Copyable {
     switch unsafe event.type {
     case YAML_SCALAR_EVENT:
       let scalar = unsafe event.data.scalar
-      unsafe try verify(scalar.tag, mark)
+      let isBinary = unsafe name(scalar.tag) == Self.tagPrefix + "binary"
+      if !isBinary { unsafe try verify(scalar.tag, mark) }
       let bytes = unsafe UnsafeBufferPointer(start: scalar.value, count: scalar.length)
       let text = unsafe String(decoding: bytes, as: UTF8.self)
+      if isBinary {
+        let digits = text.utf8.filter { $0 > 0x20 }
+        guard let content = Base64.decode(digits.span) else {
+          throw fail(mark, "'!!binary' needs base64 with padding, as in !!binary EAA=")
+        }
+        var node = make(.binary(content), mark)
+        node.bytes = content.count
+        return unsafe (name(scalar.anchor), node)
+      }
       var node = make(.scalar(text), mark)
       let isPlain = unsafe scalar.style == YAML_PLAIN_SCALAR_STYLE
       node.isNull = isPlain && ["", "~", "null", "Null", "NULL"].contains(text)
@@ -237,15 +250,12 @@ struct YAMLDocument: ~Copyable {
   /// begins with '!' by mistake may be a secret, so the message does not repeat it.
   private func verify(_ tag: UnsafeMutablePointer<yaml_char_t>?, _ mark: yaml_mark_t) throws(ConfigurationError) {
     guard let tag = unsafe name(tag), tag != "!" else { return }
-    let prefix = "tag:yaml.org,2002:"
-    let kind = tag.hasPrefix(prefix) ? String(tag.dropFirst(prefix.count)) : ""
+    let kind = tag.hasPrefix(Self.tagPrefix) ? String(tag.dropFirst(Self.tagPrefix.count)) : ""
     if ["str", "int", "float", "bool", "null", "seq", "map", "merge"].contains(kind) { return }
-    throw fail(
-      mark,
-      kind == "binary"
-        ? "'!!binary' is not supported: messages of the configuration are text"
-        : "this tag is not supported: quote the value if it begins with '!'")
+    throw fail(mark, "this tag is not supported: quote the value if it begins with '!'")
   }
+
+  private static var tagPrefix: String { "tag:yaml.org,2002:" }
 
   /// The nodes whose anchors no alias uses, in order.
   private var unused: [YAMLNode] {

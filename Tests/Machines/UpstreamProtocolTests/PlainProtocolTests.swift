@@ -77,6 +77,24 @@ import UpstreamProtocol
     #expect(receive("no timeout", &spoken, &memory) == .push)
   }
 
+  @Test mutating func rendersItsLastMessages() throws {
+    conventions.onClose = [try template("bye ${credential} ${sequence}", .closing), Template(binary: [0xE0, 0])]
+    conventions.onOpen = [.init()]
+    conventions.onOpen[0].send = Template(binary: [0xFF])
+    var spoken = PlainProtocol(conventions)
+    #expect(throws: TemplateError.noCredential) { try spoken.lastMessages(memory, now: 0) }
+    var values = TemplateValues()
+    values.credential = Array("secret".utf8)
+    spoken.begin(connection: 1, values)
+    let last = try spoken.lastMessages(memory, now: 0)
+    #expect(last.map(\.kind) == [.text, .binary] && text(last[0].payload) == "bye secret 2")
+    func bytes(_ frame: ProtocolFrame?) -> [UInt8] { frame.map { [UInt8](copying: $0.payload.bytes) } ?? [] }
+    #expect(bytes(last[1]) == [0xE0, 0])
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    let setup = spoken.beginSetup(step: 0)
+    #expect(setup.map(\.kind) == [.binary] && bytes(setup.first) == [0xFF])
+  }
+
   @Test mutating func repliesToTheHeartbeatThatItReceived() throws {
     conventions.server.match = Matcher([.prefix("{\"ping\"")])
     conventions.server.reply = try template("{\"pong\":${raw:/ping}}", .reply)

@@ -78,9 +78,20 @@ import WebSocketCodec
     for text in ["upstream: {url: !!str ws://a/}", "log: !!map {level: !!str info}", "upstream: {url: ! ws://a/}"] {
       #expect(errors(text).allSatisfy { !$0.contains("tag") })
     }
-    let binary = "'!!binary' is not supported: messages of the configuration are text"
-    #expect(errors("upstream: {on_open: [{send: !!binary EAA=}]}") == ["d.yaml:1:29: \(binary)"])
-    #expect(errors("upstream: {heartbeat: {client: {message: !!binary wAA=}}}") == ["d.yaml:1:42: \(binary)"])
+    let binary = "must be text: '!!binary' is accepted for messages of 'on_open', 'on_close' and 'heartbeat' only"
+    #expect(errors("upstream: {url: !!binary EAA=}").contains("d.yaml:1:17: 'upstream.url' \(binary)"))
+    #expect(errors("log: {level: !!binary EAA=}").contains("d.yaml:1:14: 'log.level' \(binary)"))
+    #expect(
+      errors("upstream: {cursor: {initial: !!binary EAA=}}").contains(
+        "d.yaml:1:30: 'upstream.cursor.initial' \(binary)"))
+    #expect(
+      errors("upstream: {on_open: [{expect: !!binary EAA=}]}").contains {
+        $0.hasSuffix("keys text, prefix, contains, json, json_prefix, json_has, graphql")
+      })
+    #expect(
+      errors("upstream: {on_close: !!binary EAA}") == [
+        "d.yaml:1:22: '!!binary' needs base64 with padding, as in !!binary EAA="
+      ])
     let other = "this tag is not supported: quote the value if it begins with '!'"
     #expect(errors("upstream: {headers: {A: !s3cret }}") == ["d.yaml:1:25: \(other)"])
     #expect(errors("upstream: {url: !!omap [a]}") == ["d.yaml:1:17: \(other)"])

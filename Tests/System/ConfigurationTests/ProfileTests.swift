@@ -123,6 +123,8 @@ import WebSocketCodec
 
       ("headers: {Origin: 'https://a', X-User: '{host}'}", nil), ("on_open: [{send: 'a {host}'}]", nil),
       ("on_open: [{send: '${file:/f}'}]", "a file of 'upstream.on_open'"),
+      ("on_close: ['a {host}', '${hmac_sha256_hex:${file:/f}:a}']", "a file of 'upstream.on_close'"),
+      ("heartbeat: {client: {message: '${file:/f}'}}", "a file of 'upstream.heartbeat'"),
     ] as [(String, String?)])
   func secretsNeedHostsThatAreListed(setting: String, secret: String?) {
     func found(_ hosts: String, _ url: String = "ws://{host}/") -> [String] {

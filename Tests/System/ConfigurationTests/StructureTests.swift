@@ -67,6 +67,33 @@ import Testing
     #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
   }
 
+  @Test func messagesMayBeBinary() throws {
+    let text = """
+      upstream:
+        on_open: [{send: !!binary EAAA, expect: ok}, {send: text}]
+        on_close: ["bye ${env:TOKEN}", !!binary "4A A="]
+        heartbeat: {client: {message: !!binary wP8=}, server: {match: a, reply: !!binary ''}}
+      """
+    let settings = try load(text)
+    let conventions = settings.session.upstream.conventions
+    let values = TemplateValues()
+    #expect(conventions.onOpen.map { $0.send?.kind } == [.binary, .text])
+    #expect(try conventions.onOpen[0].send?.rendered(with: values) == [0x10, 0, 0])
+    #expect(try conventions.onClose.map { try $0.rendered(with: values) } == [Array("bye t0p".utf8), [0xE0, 0]])
+    #expect(conventions.onClose.map(\.kind) == [.text, .binary])
+    #expect(try conventions.client.message?.rendered(with: values) == [0xC0, 0xFF])
+    #expect(conventions.server.reply?.kind == .binary)
+    for path in ["upstream.on_open", "upstream.on_close"] {
+      let setting = try #require(Setting.all.first { $0.path == path })
+      let shown = setting.format(settings)
+      #expect(shown.contains("!!binary \""))
+      let environment = Self.environment.merging([setting.environmentName: shown]) { $1 }
+      #expect(setting.format(try load(nil, environment: environment)) == shown)
+    }
+    #expect(try load("upstream: {on_close: bye}").session.upstream.conventions.onClose.count == 1)
+    #expect(try load("upstream: {on_close: ''}").session.upstream.conventions.onClose.isEmpty)
+  }
+
   @Test func correlationMayBeAPreset() throws {
     #expect(try load("upstream: {correlation: jsonrpc}").session.upstream.conventions.correlation == .jsonRPC)
     #expect(try load("upstream: {correlation: ''}").session.upstream.conventions.correlation == nil)
@@ -114,6 +141,11 @@ import Testing
   }
 
   @Test(arguments: [
+    ("on_close: [a, '']", "d.yaml:2:17: 'upstream.on_close[1]' is empty"),
+    (
+      "on_close: ['${counter}']",
+      "d.yaml:2:14: in 'upstream.on_close[0]': '${counter}' is not allowed here, only in 'upstream.heartbeat.client.message'"
+    ),
     (
       "failure: {match: a}",
       "d.yaml:2:12: 'upstream.failure' needs 'match' and a 'cause' of 1 to 256 bytes, as in {match: {json: {/type: timeout}}, cause: the session has timed out}"

@@ -106,6 +106,16 @@ extension UpstreamConnection {
     return send(PriorityMessage(.setup, kind: kind, payload: ByteString(numbered.copyBytes())))
   }
 
+  /// Sends messages ahead of the close frame. Sends none, and returns 0, if the upstream does not read: the end of the
+  /// connection does not wait for it.
+  func sendBeforeClose(_ messages: [ProtocolFrame]) -> Int {
+    guard isOpen, socket.canSend, !socket.hasReceivedClose, let transport, priority.count == 0,
+      transport.unsent < settings.highWater
+    else { return 0 }
+    for message in messages { write(message.payload.bytes, message.kind, into: transport) }
+    return messages.count
+  }
+
   /// 1005 means a close frame without a code. Any other code that must not be sent becomes 1000.
   func sendClose(_ code: UInt16) {
     guard isOpen, let transport else { return }

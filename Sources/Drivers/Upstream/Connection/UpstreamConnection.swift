@@ -46,7 +46,7 @@ final class UpstreamConnection: TurnEndTarget {
   // State that belongs to the owner.
   /// Whether it counts as an attempt in progress at its host.
   var isCountedAttempt = true
-  /// Whether the subscriptions were sent.
+  /// Whether the connection has become ready, and the subscriptions were sent.
   var hasResubscribed = false
   /// Whether a client's message was sent here: the upstream may respond to clients.
   var carriesMessages = false

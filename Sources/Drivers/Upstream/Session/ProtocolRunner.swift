@@ -242,7 +242,8 @@ final class ProtocolRunner {
         return false
       }
       metrics.sentHeartbeats.add()
-      return connection.send(PriorityMessage(.heartbeat, kind: .text, payload: message))
+      let kind = connection.settings.conventions.client.message?.kind ?? .text
+      return connection.send(PriorityMessage(.heartbeat, kind: kind, payload: message))
     } catch {
       logger.warning("cannot create a heartbeat", [.text("reason", error.description)])
       return false
@@ -255,10 +256,28 @@ final class ProtocolRunner {
       guard let message = try connection.conversation?.state.heartbeatReply(memory, now: loop.wallClock) else {
         return false
       }
-      return connection.send(PriorityMessage(.reply, kind: .text, payload: message))
+      let kind = connection.settings.conventions.server.reply?.kind ?? .text
+      return connection.send(PriorityMessage(.reply, kind: kind, payload: message))
     } catch {
       logger.warning("cannot create the reply to a heartbeat of the upstream", [.text("reason", error.description)])
       return false
+    }
+  }
+
+  // MARK: The end
+
+  /// Sends the messages of `upstream.on_close`. Returns their number. Like setup messages, they go to configured origins
+  /// only.
+  func sendLastMessages(on connection: UpstreamConnection) -> Int {
+    let settings = connection.settings
+    guard !settings.conventions.onClose.isEmpty, settings.isConfigured(connection.url),
+      let conversation = connection.conversation
+    else { return 0 }
+    do throws(TemplateError) {
+      return connection.sendBeforeClose(try conversation.state.lastMessages(memory, now: loop.wallClock))
+    } catch {
+      logger.warning("cannot create a message of 'upstream.on_close'", [.text("reason", error.description)])
+      return 0
     }
   }
 

@@ -18,6 +18,10 @@ extension SocketIOSettings {
       conventions.server.match != nil || conventions.server.reply != nil || conventions.server.within > .zero,
       "heartbeat.server",
       "the server announces its heartbeat when a connection opens; leave it out")
+    refuse(!conventions.onClose.isEmpty, "on_close", "the close frame ends every namespace; leave it out")
+    let own = conventions.onOpen.map(\.send) + [conventions.client.message]
+    refuse(
+      own.contains { $0?.kind == .binary }, "on_open", "a message of the configuration is an event, which is text")
     refuse(
       conventions.client.message != nil && version == .three, "heartbeat.client",
       "in version 3 the gateway sends Engine.IO's heartbeats; leave it out")

@@ -324,6 +324,36 @@ async def test_no_last_message_follows_the_end_of_the_upstream(convention, gatew
     gate.set()
 
 
+async def test_an_upstream_that_accepts_one_connection_is_reloaded(convention, gateway_for):
+    async def converse(conversation):
+        others = [each for each in upstream.conversations[:-1] if each.connection.close_code is None]
+        if others:
+            refused.append(conversation)
+            await conversation.close(4409, "already connected")
+            return
+        await conversation.say(f"welcome {len(upstream.conversations)}")
+        await listen(conversation)
+
+    refused = []
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config="upstream: {exclusive: true, on_close: bye}\n")
+    client = gateway.client()
+    first, cursor = await client.collect(1, "earliest")
+    gateway.signal(signal.SIGHUP)
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    await client.accepted("hello")
+    assert await upstream.has_heard(1) == ["hello"]
+    batch = await client.poll(cursor=cursor, wait=10)
+    if not batch.payloads:
+        assert batch.gap["reason"] == "upstream"
+        batch = await client.poll(cursor=batch.cursor, wait=10)
+    else:
+        assert batch.gap["reason"] == "upstream"
+    assert (first, batch.payloads) == (["welcome 1"], ["welcome 2"])
+    assert (upstream.conversations[0].heard, len(upstream.conversations), refused) == (["bye"], 2, [])
+
+
 # -- Signatures -------------------------------------------------------------------------------------------------------
 
 

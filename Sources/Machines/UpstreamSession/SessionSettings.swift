@@ -15,6 +15,8 @@ package struct SessionSettings: Sendable, Equatable {
   package var setup: [SetupStep] = []
   /// Age at which a connection is replaced, ± 5 %; nil if it never is.
   package var maximumAge: TimeSpan?
+  /// Whether the upstream accepts only one connection of the session: a replacement closes the connection first.
+  package var isExclusive = false
   /// How long pushes of a replaced connection are still read.
   package var overlap: TimeSpan = .seconds(1)
 

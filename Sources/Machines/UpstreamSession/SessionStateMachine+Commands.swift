@@ -160,13 +160,17 @@ extension SessionStateMachine {
     return true
   }
 
-  /// Opens a successor beside the ready connection. The old connection is closed once the successor is ready. While an
-  /// earlier replacement is in progress, only the latest request is kept. It is carried out when the earlier
+  /// Opens a successor beside the ready connection. The old connection is closed once the successor is ready, or before
+  /// the successor is opened if the upstream accepts only one connection. While an earlier replacement is in progress, only the latest request is kept. It is carried out when the earlier
   /// replacement is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var connection) = state else { return [] }
     var actions: [SessionAction] = []
+    guard !settings.isExclusive else {
+      startClosing(connection, code: 1000, because: .replacement(reason), now: now, &actions)
+      return actions
+    }
     connection.replacement = reason
     let successor = makeAttempt(now: now)
     move(
@@ -190,6 +194,10 @@ extension SessionStateMachine {
       actions += replace(because: reason, now: now)
     case .replacing(var connection, let successor):
       actions.append(.discard(successor.dial.generation))
+      guard !settings.isExclusive else {
+        startClosing(connection, code: 1000, because: .replacement(reason), now: now, &actions)
+        break
+      }
       connection.replacement = reason
       let next = makeAttempt(now: now)
       state = .replacing(connection, successor: next)

@@ -263,6 +263,7 @@ extension SessionStateMachine {
   ) {
     var closing = closing(of: connection, nil, now: now)
     closing.becomesIdle = becomesIdle
+    if case .replacement = cause { closing.reopening = cause }
     actions.append(.stopSending(connection.generation, closedAsTooBig: false))
     sendClose(connection, code: code, &actions)
     releasePredecessor(now: now, &actions)

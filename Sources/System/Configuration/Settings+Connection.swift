@@ -32,6 +32,9 @@ extension SettingSection {
         "maximum_age", \.session.maximumAge, .durationOrNone(.zero...(day * 365)),
         "age at which a connection is replaced by a new one, +/- 5 %; 0s: never"),
       upstream(
+        "exclusive", \.session.isExclusive, .boolean,
+        "close a connection before a new one replaces it, for upstreams that accept only one"),
+      upstream(
         "overlap", \.session.overlap, .duration(.zero...(.minutes(1))),
         "how long a replaced connection is still read"),
       upstream(

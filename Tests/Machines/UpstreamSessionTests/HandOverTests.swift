@@ -59,6 +59,35 @@ import Testing
     expectAlone(session, 2)
   }
 
+  /// The upstream accepts only one connection.
+  @Test func anExclusiveConnectionIsClosedBeforeTheNextIsOpened() {
+    let session = Dialogue { $0.isExclusive = true }
+    session.openToReady()
+    #expect(session.replace() == ["hold #1", "ping 1 #1", "close 1000 #1", "ready→closing"])
+    // Another reload changes nothing.
+    #expect(session.reconfigure { $0.maximumAge = .minutes(1) } == [])
+    #expect(session.lost(.ended, 1) == ["discard #1", "closing→resolving", "dial #2"])
+    #expect(session.causes.last == .replacement(.configuration))
+    #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
+    expectAlone(session, 2)
+    // An upstream that does not respond to the close frame delays the next connection by a limited time.
+    _ = session.replace()
+    #expect(session.wait() == ["discard #2", "closing→resolving", "dial #3"])
+    #expect(session.waited == .seconds(5))
+  }
+
+  @Test func aReloadCanMakeTheConnectionExclusiveDuringAHandOver() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    #expect(
+      session.reconfigure { $0.isExclusive = true }
+        == ["discard #2", "hold #1", "ping 1 #1", "close 1000 #1", "replacing→closing"])
+    #expect(session.lost(.ended, 1) == ["discard #1", "closing→resolving", "dial #3"])
+    #expect(session.upgraded(3) == ["send #3", "resolving→ready"])
+    expectAlone(session, 3)
+  }
+
   @Test(arguments: [Step.oldPong, .newPong])
   func aHandOverContinuesWithoutAMissingPong(step: Step) {
     let session = session(at: step) { $0.liveness.timeout = .minutes(1) }

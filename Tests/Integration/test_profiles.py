@@ -59,6 +59,16 @@ async def post(gateway, message):
     await gateway.client().accepted(message if isinstance(message, str) else json.dumps(message))
 
 
+async def call(gateway, message):
+    """The reply of the upstream to a call."""
+    client = gateway.client()
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(message)
+    response = await client.request("POST", "/v1/call", params={"wait": "30s"}, data=body, headers=headers)
+    assert response.status == 200, response.body
+    return response
+
+
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
 async def test_every_profile_is_a_valid_configuration(path):
     status, out, err = await run("check-config", "--profile", path.stem, env=SECRETS)
@@ -214,22 +224,34 @@ class HomeAssistant:
                 await conversation.say(json.dumps({"id": command["id"], "type": "result", "error": error}))
                 continue
             last = command["id"]
+            if command["type"] == "ping":
+                await conversation.say(json.dumps({"id": last, "type": "pong"}))
+                continue
             await conversation.say(json.dumps({"id": last, "type": "result", "success": True, "result": None}))
+            if command["type"] == "subscribe_events":
+                event = {"event_type": command["event_type"], "data": {"entity_id": "light.kitchen"}}
+                await conversation.say(json.dumps({"id": last, "type": "event", "event": event}))
 
 
 async def test_home_assistant_is_bridged(profile):
-    gateway, upstream = await profile("home-assistant", HomeAssistant(SECRETS["HASS_TOKEN"]))
-    for number in (1, 2):
-        await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
-    responses = await poll(gateway, 2)
-    assert [(response["id"], response["success"]) for response in responses] == [(1, True), (2, True)]
-    # After a restart, Home Assistant gets the token and the subscriptions again.
+    quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
+    gateway, upstream = await profile("home-assistant", HomeAssistant(SECRETS["HASS_TOKEN"]), settings=quick)
+    subscribe = {"id": 1, "type": "subscribe_events", "event_type": "state_changed"}
+    subscribed = await call(gateway, subscribe)
+    assert subscribed.json == {"id": 1, "type": "result", "success": True, "result": None}
+    (event,) = (await gateway.client().poll(cursor="earliest", wait=30, topic="state_changed")).payloads
+    assert str(event["id"]) == subscribed.headers["Gateway-Call-Id"]
+    # Any number of clients may use any ids.
+    responses = await asyncio.gather(*(call(gateway, {"id": 7, "type": "get_states"}) for _ in range(20)))
+    assert [response.json["success"] for response in responses] == [True] * 20
+    # After a restart, Home Assistant gets the token and the subscription again.
     upstream.reset_connections()
     await upstream.has_conversations(2)
     await gateway.ready()
-    await post(gateway, {"id": 3, "type": "get_states"})
-    await upstream.has_heard(4)
-    assert [json.loads(message)["id"] for message in upstream.last.heard[1:]] == [1, 2, 3]
+    assert (await call(gateway, {"id": 3, "type": "get_states"})).json["id"] == 3
+    heard = [json.loads(message) for message in upstream.last.heard[1:]]
+    assert [message["id"] for message in heard] == list(range(1, len(heard) + 1))
+    assert [message["type"] for message in heard if message["type"] != "ping"] == ["subscribe_events", "get_states"]
 
 
 async def test_home_assistant_refuses_a_wrong_token(profile):
@@ -283,6 +305,8 @@ async def test_obs_is_bridged(profile):
     gateway, upstream = await profile("obs", OBS(SECRETS["OBS_PASSWORD"]), subprotocols=["obswebsocket.json"])
     await post(gateway, {"op": 6, "d": {"requestType": "GetVersion", "requestId": "1"}})
     assert (await poll(gateway))[0]["d"]["requestStatus"]["result"] is True
+    response = await call(gateway, {"op": 6, "d": {"requestType": "GetVersion", "requestId": "1"}})
+    assert response.json["d"]["requestId"] == "1"
     # Each connection has a challenge of its own.
     upstream.reset_connections()
     await upstream.has_conversations(2)
@@ -332,6 +356,7 @@ async def test_binance_is_bridged(profile):
     await upstream.has_heard(4)
     heard = await reconnect(gateway, upstream, 2)
     assert [message["params"] for message in heard] == [["btcusdt@miniTicker"], ["bnbusdt@trade"]]
+    assert (await call(gateway, {"method": "LIST_SUBSCRIPTIONS", "id": 1})).json == {"result": None, "id": 1}
 
 
 # -- Huobi ------------------------------------------------------------------------------------------------------------
@@ -374,6 +399,8 @@ async def test_huobi_is_bridged(profile):
 
     again = ["market.btcusdt.ticker", "market.ethusdt.trade.detail"]
     await eventually(lambda: subscribed() == again, what="both are subscribed to again")
+    response = await call(gateway, {"sub": "market.ethusdt.trade.detail", "id": "9"})
+    assert (response.json["id"], response.json["status"]) == ("9", "ok")
 
 
 # -- GraphQL ----------------------------------------------------------------------------------------------------------
@@ -438,6 +465,8 @@ async def test_graphql_transport_ws_is_bridged(profile):
 
     await eventually(lambda: '"ping"' in str(upstream.last.heard[3:]), what="the new connection is in use")
     assert subscribed() == ["prices", "more"], "and nothing is bought twice, and nothing that has failed is asked again"
+    query = {"id": "1", "type": "subscribe", "payload": {"query": "{ price }"}}
+    assert (await call(gateway, query)).json == {"id": "1", "type": "next", "payload": {"data": {"price": 3}}}
 
 
 async def test_a_forbidden_graphql_session_is_parked(profile):
@@ -498,6 +527,8 @@ async def test_phoenix_is_bridged(profile):
     await poll(gateway, 3)
     heard = await reconnect(gateway, upstream, 2)
     assert [message[2:4] for message in heard] == [["room:lobby", "phx_join"], ["room:tea", "phx_join"]]
+    response = await call(gateway, ["1", "9", "room:lobby", "new_msg", {"body": "hello"}])
+    assert response.json == ["1", "9", "room:lobby", "phx_reply", {"status": "ok", "response": {}}]
 
 
 async def test_phoenix_refuses_to_join_a_channel(profile):

@@ -163,6 +163,7 @@ import UpstreamProtocol
       ("\(kind.row.name)\n\(response.status)\n\(response.fields)"
       + "\(response.body.replacing(id, with: "ID"))\(results.bytes.text())\n"
       + pages.joined(separator: "\n") + "\n").replacing("\r\n", with: "\n").replacing(/d-[0-9a-f]{12}/, with: "d-ID")
+      .replacing(/Gateway-Call-Id: [0-9]+/, with: "Gateway-Call-Id: ID")
   }
 
   @Test(arguments: Problem.Kind.allCases)

@@ -47,7 +47,9 @@ import Testing
     let folder = root.appendingPathComponent("Sources")
     let files = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil)
     return (files?.allObjects as? [URL] ?? []).filter {
-      $0.pathExtension == "swift" && (target.isEmpty || $0.path.contains("/\(target)/"))
+      // The program has folders with the names of targets.
+      let isOfTarget = $0.path.contains("/\(target)/") && !$0.path.contains("/Sources/drawbridge/")
+      return $0.pathExtension == "swift" && (target.isEmpty || isOfTarget)
     }
   }
 

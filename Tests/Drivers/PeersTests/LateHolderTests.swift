@@ -184,6 +184,8 @@ import UpstreamProtocol
     client.send("POST", "/v1/consumers/c/receive?wait=100ms")
     let consumers = try first.session().consumers
     #expect(eventually { consumers.statuses.first?.leases == 1 })
+    // The request is held at the end of this turn of the loop.
+    try first.onLoop { _ in }
     return client
   }
 

@@ -610,8 +610,8 @@ async def test_the_first_example_of_the_page_works(start, curl):
     dispatcher = Dispatcher({"eth_blockNumber": lambda: json.loads(shown)["result"]})
     upstream = await start(ConventionUpstream(rpc_server(dispatcher)))
     words = shlex.split(serve)
-    assert words[1:3] == ["serve", "--config"]
-    gateway = await start(Gateway("--config", PROJECT / words[3], "--upstream", upstream.url))
+    assert words[1:3] == ["serve", "--profile"]
+    gateway = await start(Gateway("--profile", words[3], "--upstream", upstream.url))
     await gateway.ready()
     line = line.replace("localhost:8080", "{}:{}".format(*gateway.address()))
     command = [curl, "-sS", *shlex.split(line)[1:]]

@@ -51,7 +51,7 @@ struct Problem: Error {
       case .contentTooLarge: Row("content-too-large", .contentTooLarge, "The content is too large")
       case .notAcceptable: Row("not-acceptable", .notAcceptable, "No representation is acceptable")
       case .idempotencyKeyInProgress:
-        Row("idempotency-key-in-progress", .conflict, "A request with this idempotency key is in progress", .later)
+        Row("idempotency-key-in-progress", .conflict, "A request with this idempotency key is in progress", .after(1))
       case .idempotencyKeyReused:
         Row("idempotency-key-reused", .unprocessableContent, "The idempotency key belongs to another request")
       case .queueFull: Row("queue-full", .serviceUnavailable, "The queue to the upstream is full", .after(1))

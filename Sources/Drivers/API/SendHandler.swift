@@ -90,7 +90,8 @@ extension API {
     case .inProgress:
       throw Problem(
         .idempotencyKeyInProgress,
-        "the first request with this Idempotency-Key is not accepted yet: repeat this one after a second")
+        "the first request with this Idempotency-Key is not accepted yet: repeat this request after the time in Retry-After"
+      )
     case .different:
       throw Problem(
         .idempotencyKeyReused,

@@ -1,4 +1,4 @@
-"""`make install`, `make uninstall` and the files that they install, which the Debian package has too."""
+"""`make install`, `make uninstall` and the files that they install, which the Debian package has too; `make image`."""
 
 import os
 import re
@@ -107,3 +107,19 @@ def test_an_unwritable_folder_is_an_error_with_a_remedy(tmp_path):
     assert "sudo make install" in done.stderr
     done = make("install", "relative", check=False)
     assert "absolute path" in done.stderr
+
+
+@pytest.mark.parametrize(("engine", "runner"), [("docker", "docker"), ("podman", "podman"), ("buildah", "podman")])
+def test_the_image_is_printed_with_a_command_that_runs_it(engine, runner, tmp_path):
+    program = tmp_path / engine
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        [PROJECT / "scripts/image"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ENGINE": engine, "BUILD_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (command,) = re.findall(r"(\S+) run --rm -p ", done.stderr)
+    assert command == runner

@@ -49,6 +49,18 @@ extension GatewayServer {
     }
   }
 
+  /// Why `openStore` would fail at present, as far as the names and permissions of the files show it; nil if it would
+  /// not. Changes nothing.
+  package static func storeFailure(_ settings: GatewaySettings) -> String? {
+    guard settings.store.engine == .sqlite else { return nil }
+    do throws(StoreError) {
+      try Store.checkStart(settings.store)
+      return nil
+    } catch {
+      return error.description
+    }
+  }
+
   /// Begins the term of each session. Returns the stored sessions.
   static func restore(_ sessions: [SessionPlan], from store: Store, _ logger: Logger) -> [String: OpenedJournal] {
     let journals = store.open(sessions.map(\.name))

@@ -191,6 +191,29 @@ async def test_limits_of_principals_without_authentication_are_a_warning(tmp_pat
     path.write_text(GOOD + "limits:\n  principal: {requests: 5/s, held: 9, messages: none}\n  address: {held: 9}\n")
     status, _, err = await run("check-config", "--config", path)
     assert status == 0
+async def test_a_store_that_cannot_be_opened_is_a_warning(tmp_path):
+    path = tmp_path / "store.yaml"
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for store, reason in (
+        ("none/x.db", f"folder '{tmp_path}/none' does not exist: create it, writable for user"),
+        ("file/x.db", f"'{tmp_path}/file' is not a folder"),
+        ("folder", "it is a folder: add the name of a file"),
+    ):
+        path.write_text(GOOD + f"store:\n  engine: sqlite\n  path: {store}\n")
+        status, _, err = await run("check-config", "--config", path)
+        assert status == 0
+        assert err.startswith(f"drawbridge: warning: {path}:5:9: a start would fail at present: store '{tmp_path}/")
+        assert reason in err
+        # A start fails for the same reason.
+        status, _, err = await run("serve", "--config", path, "--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
+        assert status not in {0, CONFIG}
+        assert reason in err
+    path.write_text(GOOD + "store: {engine: sqlite, path: folder/x.db}\n")
+    assert (await run("check-config", "--config", path))[2] == ""
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
     for place, setting in (("4:25", "requests"), ("4:36", "held")):
         assert f"warning: {path}:{place}: 'limits.principal.{setting}' has no effect: it needs authentication" in err
     assert "principal.messages" not in err

@@ -6,6 +6,11 @@ package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConver
   package let place: String
   package let message: String
 
+  package init(place: String, message: String) {
+    self.place = place
+    self.message = message
+  }
+
   /// For a terminal: control characters of values and keys are escaped.
   package var description: String { PrintableText.escaped(place.isEmpty ? message : "\(place): \(message)") }
 }

@@ -88,6 +88,12 @@ package final class Store: Sendable {
     return result
   }
 
+  /// Throws why the store of these settings cannot be opened at present, as far as the names and permissions of the
+  /// files show it. Changes nothing.
+  package static func checkStart(_ settings: StoreSettings) throws(StoreError) {
+    try StorePlace.checkStart(settings.path)
+  }
+
   static func start(
     _ settings: StoreSettings, for configured: Set<String>? = nil, waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, _ environment: StoreFile.Environment,

@@ -97,6 +97,16 @@ enum StorePlace {
     }
   }
 
+  /// Throws the error of a start at present, as far as the names and permissions of the files show it. Changes nothing.
+  static func checkStart(_ path: String) throws(StoreError) {
+    let path = resolved(path)
+    // With the slash, a folder that is a file is reported as such.
+    guard unsafe access(folder(of: path) + "/", W_OK | X_OK) == 0 else {
+      throw refusal(of: errno, creating: path, for: path)
+    }
+    try check(path)
+  }
+
   /// Explains why a file beside the store cannot be created.
   static func refusal(of code: Int32, creating file: String, for path: String) -> StoreError {
     let folder = folder(of: path)

@@ -1,4 +1,5 @@
 import Configuration
+import Gateway
 
 /// `drawbridge check-config`.
 enum CheckConfigCommand {
@@ -16,7 +17,10 @@ enum CheckConfigCommand {
       "drawbridge check-config --config config/drawbridge.yaml --upstream wss://example.org/socket",
       "DRAWBRIDGE_UPSTREAM_URL=wss://example.org drawbridge check-config --all",
     ],
-    text: "Secrets are not printed. Errors and warnings go to standard error.",
+    text: """
+      Secrets are not printed. Errors and warnings go to standard error. A store that cannot be opened at present is a
+      warning.
+      """,
     flags: [all] + ConfigurationSource.flags(),
     exitCodes: [
       Command.ExitCode(ExitCode.ok, "the configuration is valid; there may be warnings"), .usage, .noFile,
@@ -40,7 +44,17 @@ enum CheckConfigCommand {
       Terminal.print("\(setting.path): \(outcome.displayText(of: setting))\(origin)")
     }
     if !showsAll, !shown.isEmpty { Terminal.print("# All other settings have their defaults: --all shows them.") }
-    for warning in outcome.warnings { Terminal.printError("drawbridge: warning: \(warning)") }
+    for warning in outcome.warnings + storeWarnings(outcome) { Terminal.printError("drawbridge: warning: \(warning)") }
     return ExitCode.ok
+  }
+
+  /// A start fails without the store. That is no error of the configuration: the file may be on another machine, or the
+  /// start of the service may create the folder.
+  private static func storeWarnings(_ outcome: ConfigurationLoader.Outcome) -> [ConfigurationError] {
+    guard let reason = GatewayServer.storeFailure(outcome.settings) else { return [] }
+    return [
+      ConfigurationError(
+        place: outcome.origins["store.path"] ?? "", message: "a start would fail at present: \(reason)")
+    ]
   }
 }

@@ -37,14 +37,14 @@ extension GatewayServer {
       supervisor.notify(.reloading)
       let configuration = read()
       let isApplied = configuration.plan.map { self.reload($0, because: reason, &running) } ?? false
+      // Credential files take effect at once on SIGHUP, and before the reload is reported: then a new token is valid.
+      // After other events they take effect when they are known to be complete.
+      if reason == .signal { credentialFiles?.reload() }
       reloadStatus.record(isApplied)
       // An invalid configuration may not have been read to its end, so the files of the previous one are still watched.
       let files = configuration.files
       known = isApplied ? files : known.merging(files) { _, new in new }
       watch.update(running.effective.reload, known)
-      // Credential files take effect at once on SIGHUP. After other events they take effect when they are known to be
-      // complete.
-      if reason == .signal { credentialFiles?.reload() }
       supervisor.notify(.ready)
     }
     while true {

@@ -133,8 +133,12 @@ async def test_a_signal_reaches_the_command_of_tail(gateway, upstream, start):
     assert tail.out == b"begun\nended\n"
 
 
-async def test_tail_names_the_session_that_it_follows(gateway, upstream, start):
-    tail = await start(Tail(gateway.url(), terminal=True))
-    await tail.follows(gateway)
-    await eventually(lambda: b"following session 'default'" in tail.err, what="it says so")
-    assert gateway.url().encode() in tail.err
+async def test_tail_names_the_session_and_the_topics_that_it_follows(gateway, upstream, start):
+    for flags, text in (
+        ((), ". Ctrl-C ends it"),
+        (("--topic", "orders.*"), ", only topic 'orders.*'. Ctrl-C ends it"),
+        (("--topic", "a", "--topic", "b", "--topic", "c"), ", only topics 'a', 'b' and 'c'. Ctrl-C ends it"),
+    ):
+        tail = await start(Tail(gateway.url(), *flags, terminal=True))
+        line = f"drawbridge: following session 'default' at {gateway.url()}{text}"
+        await eventually(lambda tail=tail, line=line: line in tail.err.decode().splitlines(), what=line)

@@ -89,6 +89,34 @@ async def test_init_asks_on_a_terminal(tmp_path):
         assert part in text
 
 
+async def test_init_asks_again_after_an_invalid_answer(tmp_path):
+    answers = b"http://wrong.example/\nws://right.example/\nsmtp\nsocketio\nnowhere\n127.0.0.1:9999\n\n\n"
+    status, output = await on_a_terminal("init", tmp_path / "asked.yaml", answers=answers)
+    assert status == 0
+    places = [
+        output.index(text)
+        for text in (
+            "'http://wrong.example/' is not valid for 'upstream.url'",
+            "What it speaks",
+            "'smtp' is not valid for 'upstream.kind'",
+            "Address for clients",
+            "'nowhere' is not valid for 'listeners.http'",
+            "File that keeps messages",
+        )
+    ]
+    assert places == sorted(places)
+    text = (tmp_path / "asked.yaml").read_text()
+    for part in ("url: 'ws://right.example/'", "kind: 'socketio'", "'127.0.0.1:9999'"):
+        assert part in text
+
+
+async def test_init_refuses_an_invalid_flag_before_it_asks(tmp_path):
+    status, output = await on_a_terminal("init", tmp_path / "asked.yaml", "--listen", "nowhere")
+    assert status == 78
+    assert "'nowhere' is not valid for 'listeners.http'" in output
+    assert "WebSocket service" not in output
+
+
 @pytest.mark.parametrize("answers", [b"\n", b"\x04"])
 async def test_init_writes_nothing_without_input(tmp_path, answers):
     status, output = await on_a_terminal("init", tmp_path / "asked.yaml", answers=answers)
@@ -102,6 +130,7 @@ async def test_a_token_on_a_terminal_is_printed_with_instructions():
     assert status == 0
     assert "authentication.tokens" in output
     assert "--out me.token >>tokens" in output
+    assert "within two seconds" in (await run("token", "--help"))[1]
 
 
 async def test_check_config_shows_only_what_differs(tmp_path):

@@ -61,6 +61,10 @@ async def test_it_says_where_the_consumer_begins_on_a_terminal(gateway, start):
     line, note = await says("--start", "earliest")
     assert line == again
     assert note.startswith("drawbridge: --start has no effect, since the consumer exists")
+    await says("--topic", "orders.*", "--topic", "prices")
+    # The topics of the consumer are named, too, if they are not on the command line.
+    (line,) = await says()
+    assert line.endswith(", with no push to handle, only topics 'orders.*' and 'prices'. Ctrl-C ends the worker")
 
 
 async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, authority, start):

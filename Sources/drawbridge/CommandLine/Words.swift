@@ -16,6 +16,13 @@ enum Words {
     seconds < 1 ? "\(seconds < 0.01 ? decimal(seconds * 1000) : "\(Int(seconds * 1000))") ms" : "\(decimal(seconds)) s"
   }
 
+  /// `, only topics 'orders.*' and 'prices'`; empty if all pushes are included.
+  static func filter(_ topics: [String]) -> String {
+    guard let last = topics.last else { return "" }
+    let others = topics.dropLast().map { "'\($0)'" }.joined(separator: ", ")
+    return others.isEmpty ? ", only topic '\(last)'" : ", only topics \(others) and '\(last)'"
+  }
+
   /// `512 B`, `1.5 KiB`, `20 MiB`.
   static func bytes(_ count: Int) -> String {
     guard count >= 1024 else { return "\(count) B" }

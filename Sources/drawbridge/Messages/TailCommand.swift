@@ -168,7 +168,7 @@ final class TailCommand {
     // The cursor is the server's text.
     let start = cursor.map { "cursor=\(PercentEncoder.encode(Array($0.utf8).span))" } ?? options.start
     let request = GatewayRequest(
-      path: options.client.path("messages") + "?stream=1&\(start)\(options.topics)",
+      path: options.client.path("messages") + "?stream=1&\(start)\(options.filter)",
       fields: [("Accept", "application/x-ndjson")])
     let exchange: GatewayExchange
     do throws(GatewayClient.Failure) {
@@ -192,7 +192,8 @@ final class TailCommand {
     if hasFailed {
       Terminal.note("connected again")
     } else if !hasConnected, options.output.isTerminal, options.output.format == .text || options.exec != nil {
-      Terminal.note("following session '\(options.client.session)' at \(options.client.url.text). Ctrl-C ends it")
+      let place = "session '\(options.client.session)' at \(options.client.url.text)"
+      Terminal.note("following \(place)\(Words.filter(options.topics)). Ctrl-C ends it")
     }
     hasFailed = false
     hasConnected = true

@@ -24,11 +24,14 @@ struct TailOptions {
   let client: ClientOptions
   /// The parameters of the first request that state the position, percent-encoded, such as `since=10m`.
   let start: String
-  /// The parameters of every request.
-  let topics: String
+  /// The topics to which the pushes are limited; empty if they are not.
+  let topics: [String]
   /// The shell command that gets each push.
   let exec: String?
   let output: TailOutput
+
+  /// The parameters of every request.
+  var filter: String { topics.map { "&topic=\(PercentEncoder.encode(Array($0.utf8).span))" }.joined() }
 
   init(_ arguments: Arguments) throws(UsageError) {
     client = try ClientOptions(arguments, operand: arguments.operands.first)
@@ -37,7 +40,7 @@ struct TailOptions {
       throw UsageError(message: "--cursor, --since and --last exclude each other: give one of them as the start.")
     }
     start = positions.first.map { "\($0.0)=\(PercentEncoder.encode(Array($0.1.utf8).span))" } ?? "cursor=latest"
-    topics = arguments.all(Self.topic).map { "&topic=\(PercentEncoder.encode(Array($0.utf8).span))" }.joined()
+    topics = arguments.all(Self.topic)
     exec = arguments[Self.exec]
     if exec != nil, arguments.has(Self.format) {
       throw UsageError(message: "--exec and --format exclude each other: with --exec, the command gets each push.")

@@ -6,6 +6,8 @@ import Reactor
 /// `drawbridge init`.
 enum InitCommand {
   private static let defaultFile = "drawbridge.yaml"
+  /// Stands for the upstream while flags are checked before the first question.
+  private static let sampleUpstream = "ws://127.0.0.1/"
 
   private static let upstream = Flag("upstream", .text("URL"), "the WebSocket service to connect to")
   private static let kind = Flag("kind", .choice(["websocket", "socketio"]), "what it speaks (default: websocket)")
@@ -27,8 +29,9 @@ enum InitCommand {
       "drawbridge init - --upstream ws://127.0.0.1:9000/",
     ],
     text: """
-      On a terminal and without --upstream, it asks. With -, the configuration goes to standard output. A file that
-      exists is not replaced without --force. A value that is not valid is refused, and nothing is written.
+      On a terminal and without --upstream, it asks, and asks again after an answer that is not valid. With -, the
+      configuration goes to standard output. A file that exists is not replaced without --force. A flag whose value is
+      not valid is refused, and nothing is written.
       """,
     flags: [upstream, kind, listen, store, tokens, force],
     exitCodes: [
@@ -43,6 +46,13 @@ enum InitCommand {
     if file != "-", !arguments.has(force), unsafe access(file, F_OK) == 0 {
       Terminal.note("'\(file)' exists: choose another name, or replace it with --force")
       return ExitCode.cannotCreate
+    }
+    var given = answers
+    if !arguments.has(upstream) { given.upstream = sampleUpstream }
+    let errors = problems(in: given)
+    guard errors.isEmpty else {
+      report(errors)
+      return ExitCode.configuration
     }
     if !arguments.has(upstream) {
       guard isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else {
@@ -71,47 +81,69 @@ enum InitCommand {
 
   /// Returns false if there is no upstream.
   private static func ask(_ answers: inout Answers, _ arguments: Arguments) -> Bool {
-    answers.upstream = answer("WebSocket service to connect to", example: "wss://example.org/socket", default: "")
+    ask(\.upstream, "WebSocket service to connect to", example: "wss://example.org/socket", &answers)
     guard !answers.upstream.isEmpty else { return false }
-    if !arguments.has(kind) {
-      answers.kind = answer("What it speaks", example: "websocket or socketio", default: answers.kind)
-    }
-    if !arguments.has(listen) { answers.listen = answer("Address for clients", example: "", default: answers.listen) }
+    if !arguments.has(kind) { ask(\.kind, "What it speaks", example: "websocket or socketio", &answers) }
+    if !arguments.has(listen) { ask(\.listen, "Address for clients", example: "", &answers) }
     if !arguments.has(store) {
-      answers.store = answer(
-        "File that keeps messages over a restart", example: "drawbridge.db; empty for none", default: "")
+      ask(
+        \.store, "File that keeps messages over a restart", example: "drawbridge.db; empty for none", &answers)
     }
     if !arguments.has(tokens) {
-      answers.tokens = answer("File of tokens for clients", example: "tokens; empty for no authentication", default: "")
+      ask(\.tokens, "File of tokens for clients", example: "tokens; empty for no authentication", &answers)
     }
     return true
   }
 
-  /// Questions go to standard error, since standard output may be the configuration.
-  private static func answer(_ question: String, example: String, default fallback: String) -> String {
+  /// Asks until the answer is valid. An empty answer, or the end of the input, keeps the present value.
+  private static func ask(
+    _ part: WritableKeyPath<Answers, String>, _ question: String, example: String, _ answers: inout Answers
+  ) {
+    while let text = answer(question, example: example, default: answers[keyPath: part]) {
+      var changed = answers
+      changed[keyPath: part] = text
+      let errors = problems(in: changed)
+      guard !errors.isEmpty else {
+        answers = changed
+        return
+      }
+      report(errors)
+    }
+  }
+
+  /// Returns nil if the input has ended, or the answer is empty. Questions go to standard error, since standard output
+  /// may be the configuration.
+  private static func answer(_ question: String, example: String, default fallback: String) -> String? {
     let hint = fallback.isEmpty ? (example.isEmpty ? "" : " (\(example))") : " [\(fallback)]"
     Terminal.write("\(question)\(hint): ", to: STDERR_FILENO)
     guard let line = readLine() else {
       Terminal.write("\n", to: STDERR_FILENO)
-      return fallback
+      return nil
     }
     let words = line.split(whereSeparator: \.isWhitespace).joined(separator: " ")
-    return words.isEmpty ? fallback : words
+    return words.isEmpty ? nil : words
   }
 
   // MARK: The file
 
-  private static func write(_ answers: Answers, to file: String, isReplacing: Bool) -> Int32 {
-    let text = configuration(answers, file: file)
+  private static func problems(in answers: Answers) -> [ConfigurationError] {
+    let text = configuration(answers, file: defaultFile)
     let outcome = ConfigurationLoader.read(
-      file: file == "-" ? defaultFile : file, environment: [:], flags: [], ignored: [],
-      readFile: { _ in Array(text.utf8) })
+      file: defaultFile, environment: [:], flags: [], ignored: [], readFile: { _ in Array(text.utf8) })
     do throws(ConfigurationErrors) {
       try outcome.check()
+      return []
     } catch {
-      for line in error.errors { Terminal.printError("drawbridge: \(line.message)") }
-      return ExitCode.configuration
+      return error.errors
     }
+  }
+
+  private static func report(_ errors: [ConfigurationError]) {
+    for error in errors { Terminal.printError("drawbridge: \(error.message)") }
+  }
+
+  private static func write(_ answers: Answers, to file: String, isReplacing: Bool) -> Int32 {
+    let text = configuration(answers, file: file)
     if file == "-" {
       Terminal.write(text, to: STDOUT_FILENO)
       return ExitCode.ok

@@ -30,8 +30,11 @@ enum TokenCommand {
     ],
     text: """
       The line for the file of tokens goes to standard output, and the token to standard error, or with --out to a file of
-      mode 0600, which must not exist. The line has only a hash of the token, which cannot be shown again. A running gateway reads the file when it changes. docs/access.md
-      explains its format.
+      mode 0600, which must not exist. The line has only a hash of the token, which cannot be shown again. docs/access.md
+      explains the format of the file.
+
+      A running gateway accepts the token after it has read the file again: within two seconds after the change, or at
+      once with 'drawbridge reload' or SIGHUP.
       """,
     flags: [scopes, sessions, topics, out],
     exitCodes: [

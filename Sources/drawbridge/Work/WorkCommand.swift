@@ -156,7 +156,7 @@ final class WorkCommand {
       case let cursor: position = "is new, and begins after \(cursor)"
       }
     }
-    Terminal.note("\(place) \(position). Ctrl-C ends the worker")
+    Terminal.note("\(place) \(position)\(Words.filter(consumer.texts("topics"))). Ctrl-C ends the worker")
     if !isNew, start != nil {
       Terminal.note(
         "--start has no effect, since the consumer exists: to begin elsewhere, use another name, or remove it")

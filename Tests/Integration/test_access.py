@@ -227,6 +227,13 @@ async def test_the_cookie_only_allows_reading_from_this_origin(gateway_for, upst
     cookie = {"Cookie": f"a=b; drawbridge_token={token}; c=d"}
     response = await client.request(method, path, headers={**fields, **cookie}, data=b"" if method == "POST" else None)
     assert response.status == status
+    if status == 401:
+        detail = response.problem(401)["detail"]
+        assert detail.startswith("the cookie drawbridge_token counts only for GET and HEAD, with Sec-Fetch-Site: ")
+        assert detail.endswith(": send Authorization: Bearer and a token")
+        without = await client.request(method, path, headers=fields, data=b"" if method == "POST" else None)
+        detail = without.problem(401)["detail"]
+        assert detail == "the request has no credentials: send Authorization: Bearer and a token"
 
 
 async def test_a_second_cookie_of_the_same_name_is_refused(gateway_for, upstream, tokens):

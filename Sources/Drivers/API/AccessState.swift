@@ -11,6 +11,8 @@ import Threading
 package final class AccessState: Sendable {
   /// Whether clients need no credentials.
   let isOpen: Bool
+  /// Whether tokens are configured, and not only client certificates.
+  let acceptsTokens: Bool
   /// Without authentication, the reaches of the management listeners that serve the API.
   private let openManagement: Set<HTTPListener.Reach>
   let certificateRules: [CertificateGrants.Rule]
@@ -24,6 +26,7 @@ package final class AccessState: Sendable {
     _ registry: MetricsRegistry
   ) {
     isOpen = !settings.isConfigured
+    acceptsTokens = settings.tokens != nil || settings.jwt.keys != nil
     self.openManagement = openManagement
     certificateRules = settings.certificates.map(CertificateGrants.Rule.init)
     refusals = RefusalMetrics(registry, isOpen: isOpen)
@@ -73,7 +76,7 @@ package final class AccessState: Sendable {
       return nil
     }
     refusals.count(refusal)
-    return refusal.problem
+    return refusal.problem(acceptsTokens: acceptsTokens)
   }
 
   package var credentials: Credentials { current.withLock { $0 } }

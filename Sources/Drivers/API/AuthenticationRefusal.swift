@@ -4,7 +4,8 @@ import Metrics
 
 /// Why a request is refused with 401. The problem says only what the client needs, and does not repeat its credentials.
 enum AuthenticationRefusal: Error {
-  case missing
+  /// - Parameter hasCookie: whether the request has the cookie, which does not count for it.
+  case missing(hasCookie: Bool)
   case otherScheme
   case repeatedCookie
   case unknownCertificate
@@ -49,15 +50,16 @@ enum AuthenticationRefusal: Error {
     }
   }
 
-  private var detail: String {
-    let remedy = "send Authorization: Bearer and a token"
+  private func detail(acceptsTokens: Bool) -> String {
+    let remedy = acceptsTokens ? "send Authorization: Bearer and a token" : "connect with a client certificate"
     return switch self {
-    case .missing:
-      "the request has no credentials: \(remedy). The cookie drawbridge_token counts only for GET and HEAD, with Sec-Fetch-Site: same-origin or an allowed Origin"
+    case .missing(hasCookie: true) where acceptsTokens:
+      "the cookie drawbridge_token counts only for GET and HEAD, with Sec-Fetch-Site: same-origin or an allowed Origin: \(remedy)"
+    case .missing: "the request has no credentials: \(remedy)"
     case .otherScheme: "Authorization has another scheme than Bearer, or no token: \(remedy)"
     case .repeatedCookie: "the cookie drawbridge_token is repeated: remove it for all paths and domains but one"
     case .unknownCertificate:
-      "no rule of authentication.certificates has a name of the client certificate: \(remedy), or use another certificate"
+      "no rule of authentication.certificates has a name of the client certificate: \(acceptsTokens ? "\(remedy), or " : "")use another certificate"
     case .expiredCertificate: "the client certificate has expired: connect again with a new one"
     case .token(let refusal): "\(refusal.clientDescription): use a valid one of this gateway, unchanged"
     case .revoked:
@@ -68,9 +70,10 @@ enum AuthenticationRefusal: Error {
     }
   }
 
-  var problem: Problem {
+  /// - Parameter acceptsTokens: whether tokens are configured, and not only client certificates.
+  func problem(acceptsTokens: Bool) -> Problem {
     if case .limited(let problem) = self { return problem }
-    var problem = Problem(.unauthorized, detail, .challenge(challenge))
+    var problem = Problem(.unauthorized, detail(acceptsTokens: acceptsTokens), .challenge(challenge))
     if case .token(let refusal) = self { problem.logDetail = refusal.description }
     return problem
   }

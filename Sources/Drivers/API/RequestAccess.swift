@@ -55,7 +55,7 @@ struct RequestAccess: ~Copyable {
     } catch {
       state.refusals.count(error)
       if case .token = error { limiter.noteFailure(from: client.origin, at: ProcessInformation.monotonicTime()) }
-      throw error.problem
+      throw error.problem(acceptsTokens: state.acceptsTokens)
     }
   }
 
@@ -88,7 +88,7 @@ struct RequestAccess: ~Copyable {
     if let cookie = try RequestCredentials.cookie(of: request) {
       return try grant(for: request.fields.value(at: cookie.field).extracting(cookie.value), from: origin, at: now)
     }
-    throw certificate == nil ? .missing : .unknownCertificate
+    throw certificate == nil ? .missing(hasCookie: RequestCredentials.hasCookie(request)) : .unknownCertificate
   }
 
   private mutating func grant(

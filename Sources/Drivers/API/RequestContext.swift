@@ -160,8 +160,10 @@ private final class AccompaniedRequest: WaitingRequest {
     if isRevoked {
       let isUnchanged = request.effect == .none
       request.abandon()
-      if isUnchanged { api.common.access.refusals.count(.revoked) }
-      api.respond(with: isUnchanged ? AuthenticationRefusal.revoked.problem : Self.withheld, into: &response)
+      let access = api.common.access
+      if isUnchanged { access.refusals.count(.revoked) }
+      let revoked = AuthenticationRefusal.revoked.problem(acceptsTokens: access.acceptsTokens)
+      api.respond(with: isUnchanged ? revoked : Self.withheld, into: &response)
     } else {
       request.finish(at: now, into: &response)
     }

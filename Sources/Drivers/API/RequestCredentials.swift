@@ -31,6 +31,21 @@ enum RequestCredentials {
     guard request.method == .get || request.method == .head else { return nil }
     let isSameOrigin = request.fields.first(.secFetchSite)?.equals("same-origin") ?? false
     guard isSameOrigin || request.fields.contains(.origin) else { return nil }
+    return try find(in: request)
+  }
+
+  /// Whether the request has the cookie, even if it may not use it.
+  static func hasCookie(_ request: borrowing HTTPRequestHead) -> Bool {
+    do throws(AuthenticationRefusal) {
+      return try find(in: request) != nil
+    } catch {
+      return true
+    }
+  }
+
+  private static func find(
+    in request: borrowing HTTPRequestHead
+  ) throws(AuthenticationRefusal) -> (field: Int, value: Range<Int>)? {
     var found: (field: Int, value: Range<Int>)?
     for index in 0..<request.fields.count where request.fields.name(at: index).equalsIgnoringCase("cookie") {
       let value = request.fields.value(at: index)

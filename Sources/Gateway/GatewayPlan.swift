@@ -134,6 +134,6 @@ package struct GatewayPlan: Sendable {
   var peers: [SocketAddress] { settings.listeners.peers }
 
   private static let urlMissing =
-    "use --upstream wss://example.org/socket, upstream.url in a file, or DRAWBRIDGE_UPSTREAM_URL ('drawbridge demo' needs "
-    + "none)"
+    "the gateway needs an upstream: use --upstream wss://example.org/socket, upstream.url in a file, or "
+    + "DRAWBRIDGE_UPSTREAM_URL ('drawbridge demo' needs none)"
 }

@@ -120,6 +120,11 @@ REFUSED = {
         "3:20",
         "with 'store.engine: sqlite', use at most 128MiB",
     ),
+    "HTTPS without a certificate": (
+        GOOD + "listeners: {https: ['127.0.0.1:0'], tls: {key: key.pem}}\n",
+        None,
+        "'listeners.tls.certificate' is not set, but 'listeners.https' is set: set it to a PEM file",
+    ),
     "a wait above its maximum": (GOOD + "delivery: {wait: 1h}\n", "3:18", "'delivery.maximum_wait' (55s, the default)"),
 }
 
@@ -186,11 +191,6 @@ async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
     assert "/nowhere/ca.pem cannot be read" in err
 
 
-async def test_limits_of_principals_without_authentication_are_a_warning(tmp_path):
-    path = tmp_path / "limits.yaml"
-    path.write_text(GOOD + "limits:\n  principal: {requests: 5/s, held: 9, messages: none}\n  address: {held: 9}\n")
-    status, _, err = await run("check-config", "--config", path)
-    assert status == 0
 async def test_a_store_that_cannot_be_opened_is_a_warning(tmp_path):
     path = tmp_path / "store.yaml"
     (tmp_path / "file").write_text("")
@@ -214,6 +214,11 @@ async def test_a_store_that_cannot_be_opened_is_a_warning(tmp_path):
     assert list((tmp_path / "folder").iterdir()) == []
 
 
+async def test_limits_of_principals_without_authentication_are_a_warning(tmp_path):
+    path = tmp_path / "limits.yaml"
+    path.write_text(GOOD + "limits:\n  principal: {requests: 5/s, held: 9, messages: none}\n  address: {held: 9}\n")
+    status, _, err = await run("check-config", "--config", path)
+    assert status == 0
     for place, setting in (("4:25", "requests"), ("4:36", "held")):
         assert f"warning: {path}:{place}: 'limits.principal.{setting}' has no effect: it needs authentication" in err
     assert "principal.messages" not in err

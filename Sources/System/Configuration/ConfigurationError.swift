@@ -28,7 +28,7 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// Which part of the setting's value the error shows.
   package enum Subject: Hashable, Sendable {
     case none, value
-    /// The setting is required, but not set.
+    /// The setting is required, but not set. The reason continues the sentence: why it is required.
     case missing
     /// An element of a list, from 0.
     case item(Int)
@@ -65,11 +65,14 @@ package struct SettingProblem: Error, Hashable, Sendable {
     SettingProblem(key, .none, "\(value): \(reason)", comparedWith: comparedKeys)
   }
 
-  /// What is wrong, without the value.
-  var subjectText: String { subject == .missing ? "'\(key)' is not set" : "'\(key)' cannot be used" }
+  /// - Parameter value: the configured value, as errors show it; nil if the error does not show it.
+  func text(showing value: String?) -> String {
+    if let value { return "\(value) is not valid for '\(key)': \(reason)" }
+    return subject == .missing ? "'\(key)' is not set, but \(reason)" : "'\(key)' cannot be used: \(reason)"
+  }
 
   /// For a log line, where the configured value is not available.
-  package var description: String { "\(subjectText): \(reason)" }
+  package var description: String { text(showing: nil) }
 }
 
 /// All problems that were found.

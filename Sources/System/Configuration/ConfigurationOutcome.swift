@@ -105,8 +105,7 @@ extension ConfigurationLoader {
         itemPlace = item.place
         shown = setting(problem.key)?.errorText(for: [item])
       }
-      let what = shown.map { "\($0) is not valid for '\(problem.key)'" } ?? problem.subjectText
-      return ConfigurationError(place: itemPlace ?? place(of: problem.key), message: "\(what): \(problem.reason)")
+      return ConfigurationError(place: itemPlace ?? place(of: problem.key), message: problem.text(showing: shown))
     }
 
     private func setting(_ key: String) -> Setting? { settings(beside: key).first { $0.path == key } }

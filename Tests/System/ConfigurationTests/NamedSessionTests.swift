@@ -56,7 +56,7 @@ import WebSocketCodec
     ),
     (
       "sessions: {m: }",
-      "d.yaml:1:12: 'sessions.m.upstream.url' is not set: every named session needs a URL"
+      "d.yaml:1:12: 'sessions.m.upstream.url' is not set, but every named session needs a URL"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h:0/'}}}",
@@ -147,8 +147,8 @@ import WebSocketCodec
     #expect(
       errors(text) == [
         "d.yaml:5:61: 'sessions.a.upstream.upstream.tls.client_key' cannot be used: client_certificate and client_key belong together: set both or none",
-        "d.yaml:3:3: 'sessions.a.b.upstream.url' is not set: \(missing)",
-        "d.yaml:4:3: 'sessions.a.upstream.url.upstream.url' is not set: \(missing)",
+        "d.yaml:3:3: 'sessions.a.b.upstream.url' is not set, but \(missing)",
+        "d.yaml:4:3: 'sessions.a.upstream.url.upstream.url' is not set, but \(missing)",
       ])
   }
 

@@ -59,7 +59,7 @@ import WebSocketCodec
       "profiles: {a.b: {}}",
       "d.yaml:1:12: 'a.b' is not a valid name of a profile: use 1 to 64 letters, digits, '_' and '-'"
     ),
-    ("profiles: {m: }", "d.yaml:1:12: 'profiles.m.upstream.url' is not set: every profile needs a URL"),
+    ("profiles: {m: }", "d.yaml:1:12: 'profiles.m.upstream.url' is not set, but every profile needs a URL"),
     (
       "profiles: {m: {upstream: {url: 'http://a/'}}}",
       "d.yaml:1:32: 'http://a/' is not valid for 'profiles.m.upstream.url': 'http' is not a WebSocket scheme: write ws:// or wss://"

@@ -101,13 +101,13 @@ import WebSocketCodec
       with: SettingProblems([
         SettingProblem("upstream.tls.pins", .item(1), "use a pin"),
         SettingProblem("upstream.tls", .none, "none fits"),
-        SettingProblem("upstream.url", .missing, "use --upstream"),
+        SettingProblem("upstream.url", .missing, "the gateway needs an upstream: use --upstream"),
       ]))
     #expect(
       found.errors.map(\.description) == [
         "d.yaml:5:9: '${env:SECRET}' is not valid for 'upstream.tls.pins': use a pin",
         "d.yaml:4:7: 'upstream.tls' cannot be used: none fits",
-        "'upstream.url' is not set: use --upstream",
+        "'upstream.url' is not set, but the gateway needs an upstream: use --upstream",
       ])
   }
 }

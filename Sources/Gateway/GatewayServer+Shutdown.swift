@@ -45,13 +45,13 @@ extension GatewayServer {
     replicas?.drain()
     var result = WaitResult.reached
     if limits.pause > .zero {
-      logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])
+      logger.info("readiness fails, requests are served", [.seconds("seconds", limits.pause)])
       result = wait(
         atMost: limits.pause,
         reporting: { rest in
           logger.info(
             "requests are still served",
-            [.number("connections", server.clientConnections), .fraction("seconds_left", rest.seconds)])
+            [.number("connections", server.clientConnections), .seconds("seconds_left", rest)])
         }, until: { false })
     }
     // The clients' listeners close with the drain. Afterwards their socket files may belong to the next process.
@@ -82,7 +82,7 @@ extension GatewayServer {
 
   private func drain(within limit: TimeSpan) -> WaitResult {
     let connections = server.clientConnections
-    logger.info("draining", [.number("connections", connections), .fraction("seconds", limit.seconds)])
+    logger.info("draining", [.number("connections", connections), .seconds("seconds", limit)])
     for file in clientSocketFiles { file.remove() }
     // The rest of the time is for sending the last responses.
     let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
@@ -95,7 +95,7 @@ extension GatewayServer {
           "waiting for clients",
           [
             .number("connections", server.clientConnections), .number("calls", sessions.callCount),
-            .flag("webhooks", !sessions.webhooksAreIdle), .fraction("seconds_left", rest.seconds),
+            .flag("webhooks", !sessions.webhooksAreIdle), .seconds("seconds_left", rest),
           ])
       }, until: { server.isDrained && sessions.webhooksAreIdle })
   }
@@ -103,7 +103,7 @@ extension GatewayServer {
   private func flush(within limit: TimeSpan, closing: TimeSpan) -> WaitResult {
     logger.info(
       "sending queued messages",
-      [.number("connections", server.clientConnections), .fraction("seconds", limit.seconds)])
+      [.number("connections", server.clientConnections), .seconds("seconds", limit)])
     peers?.whenHoldingEnds { [events] in events.wake() }
     replicas?.leave()
     sessions.shutDown(flushWithin: limit) { [events] in events.wake() }
@@ -114,7 +114,7 @@ extension GatewayServer {
           "waiting for upstreams",
           [
             .number("sessions", sessions.endingCount), .number("messages", sessions.sums.queuedMessages),
-            .fraction("seconds_left", rest.seconds),
+            .seconds("seconds_left", rest),
           ])
       }, until: { sessions.haveEnded })
   }

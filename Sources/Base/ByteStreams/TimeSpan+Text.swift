@@ -49,4 +49,21 @@ extension TimeSpan {
     }
     return "\(milliseconds)ms"
   }
+
+  /// The number of seconds with three digits, but at least whole seconds and at most microseconds: `0.000213`, `1.25`,
+  /// `12.5`, `600`.
+  package var secondsText: String {
+    var microseconds = (nanoseconds.magnitude + 500) / 1_000
+    var unit: UInt64 = 1
+    while unit < 1_000_000, microseconds / unit >= 1_000 { unit *= 10 }
+    microseconds = (microseconds + unit / 2) / unit * unit
+    let sign = nanoseconds < 0 && microseconds > 0 ? "-" : ""
+    let (whole, rest) = microseconds.quotientAndRemainder(dividingBy: 1_000_000)
+    var fraction = rest
+    guard fraction > 0 else { return "\(sign)\(whole)" }
+    var digits = 6
+    while fraction % 10 == 0 { (fraction, digits) = (fraction / 10, digits - 1) }
+    let text = String(fraction)
+    return "\(sign)\(whole).\(String(repeating: "0", count: digits - text.count))\(text)"
+  }
 }

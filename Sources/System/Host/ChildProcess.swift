@@ -14,7 +14,7 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
   package var description: String {
     switch self {
     case .notStarted(let code): "cannot be started: \(SystemError.reason(of: code))"
-    case .timedOut(let limit): "was killed: it did not end within \(limit.seconds) s"
+    case .timedOut(let limit): "was killed: it did not end within \(limit.secondsText) s"
     case .exited(let status): "failed with exit status \(status)"
     case .killed(let signal): "was terminated by signal \(signal)"
     case .lost(let code): "has no exit status: \(SystemError.reason(of: code))"

@@ -11,7 +11,7 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
   package var description: String {
     switch self {
     case .failed(let code): SystemError.reason(of: code)
-    case .timedOut(let limit): "it did not end within \(limit.seconds) s"
+    case .timedOut(let limit): "it did not end within \(limit.secondsText) s"
     }
   }
 }

@@ -12,8 +12,7 @@ package enum LogFieldFormat: Sendable {
     case .text(let text):
       if self == .json { line.append(printableJSONString: text) } else { line.append(readableWord: text) }
     case .number(let number): line.append(decimal: number)
-    case .fraction(let fraction):
-      line.append(fraction.isFinite || self == .text ? String(fraction) : "null")
+    case .seconds(let span): line.append(span.secondsText)
     case .flag(let flag): line.append(flag ? "true" as StaticString : "false")
     }
   }

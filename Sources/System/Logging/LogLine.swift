@@ -6,7 +6,7 @@ package struct LogField: Sendable {
   enum Value: Sendable {
     case text(String)
     case number(Int)
-    case fraction(Double)
+    case seconds(TimeSpan)
     case flag(Bool)
   }
   let name: StaticString
@@ -18,8 +18,8 @@ package struct LogField: Sendable {
   package static func number(_ name: StaticString, _ value: Int) -> LogField {
     LogField(name: name, value: .number(value))
   }
-  package static func fraction(_ name: StaticString, _ value: Double) -> LogField {
-    LogField(name: name, value: .fraction(value))
+  package static func seconds(_ name: StaticString, _ value: TimeSpan) -> LogField {
+    LogField(name: name, value: .seconds(value))
   }
   package static func flag(_ name: StaticString, _ value: Bool) -> LogField {
     LogField(name: name, value: .flag(value))

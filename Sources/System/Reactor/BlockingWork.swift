@@ -13,7 +13,7 @@ package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConverti
 
   package var description: String {
     switch self {
-    case .unfinished(let time): "not finished after \(time.wholeSeconds) s"
+    case .unfinished(let time): "not finished after \(time.secondsText) s"
     case .noFreeThread(let limit): "all \(limit) threads for blocking work are in use"
     case .threadNotStarted: "the system cannot start another thread"
     }
@@ -236,8 +236,4 @@ extension BlockingThreadPool.State {
 
 extension MonotonicTime {
   fileprivate static var current: MonotonicTime { MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) }
-}
-
-extension TimeSpan {
-  fileprivate var wholeSeconds: Int64 { nanoseconds / 1_000_000_000 }
 }

@@ -156,7 +156,7 @@ package final class Store: Sendable {
     }
     logger.info(
       "the store is open in another process; waiting for its end",
-      [.text("path", path), .fraction("seconds", wait.seconds)])
+      [.text("path", path), .seconds("seconds", wait)])
     return try StoreLock.take(path, waiting: wait, unless: isCancelled)
   }
 

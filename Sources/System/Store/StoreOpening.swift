@@ -71,11 +71,11 @@ struct StoreOpening {
   }
 
   func log(_ file: StoreFile, since start: MonotonicTime, keeping keepUnused: TimeSpan, _ logger: Logger) {
-    let seconds = (ProcessInformation.monotonicTime() - start).seconds
+    let duration = ProcessInformation.monotonicTime() - start
     let mayHaveLostEntries = file.condition.mayHaveLostEntries
     let fields: [LogField] = [
       .text("path", file.path), .number("term", Int(clamping: term)), .number("sessions", sessions.count),
-      .number("bytes", file.bytes), .fraction("seconds", seconds),
+      .number("bytes", file.bytes), .seconds("seconds", duration),
       .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
     ]
     if mayHaveLostEntries {

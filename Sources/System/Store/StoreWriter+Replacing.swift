@@ -75,13 +75,13 @@ extension StoreWriter {
     } _: {
       file.backUp(to: path, unless: cancellation)
     }
-    let seconds = (ProcessInformation.monotonicTime() - start).seconds
+    let duration = ProcessInformation.monotonicTime() - start
     if let reason {
       store.logger.error("the store was not backed up", [.text("backup", path), .text("reason", reason)])
     } else {
       store.logger.info(
         "the store was backed up",
-        [.text("backup", path), .number("bytes", StorePlace.size(of: path)), .fraction("seconds", seconds)])
+        [.text("backup", path), .number("bytes", StorePlace.size(of: path)), .seconds("seconds", duration)])
     }
     return reason
   }

@@ -22,4 +22,13 @@ import Testing
     (.minutes(90), "90m"), (.hours(1), "1h"), (.hours(48), "2d"), (.nanoseconds(1), "0s"),
   ])
   func writesTheLargestUnitThatDivides(span: TimeSpan, text: String) { #expect(span.text == text) }
+
+  @Test(arguments: [
+    (TimeSpan.zero, "0"), (.nanoseconds(213_456), "0.000213"), (.nanoseconds(1), "0"), (.microseconds(7), "0.000007"),
+    (.milliseconds(50), "0.05"), (.nanoseconds(23_456_789), "0.0235"), (.milliseconds(999), "0.999"),
+    (.nanoseconds(999_999_999), "1"), (.seconds(5), "5"), (.nanoseconds(1_253_600_001), "1.25"),
+    (.milliseconds(12_345), "12.3"), (.milliseconds(600_400), "600"), (.milliseconds(99_960), "100"),
+    (.hours(1), "3600"), (.milliseconds(-1_500), "-1.5"), (.nanoseconds(.max), "9223372037"),
+  ])
+  func writesSecondsWithFewDigits(span: TimeSpan, text: String) { #expect(span.secondsText == text) }
 }

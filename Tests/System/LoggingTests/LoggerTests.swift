@@ -49,13 +49,16 @@ private final class Collector: @unchecked Sendable {
 
   @Test(arguments: ["plain", "quote \" and \\", "line\nbreak\r\t", "\u{0}\u{1}\u{1B}[31m", "é 😀", ""])
   func everyLineIsOneJSONObjectForAnyText(text: String) throws {
-    let output = capture(.json) { $0.info("said", [.text("what", text), .number("n", -3), .flag("f", true)]) }
+    let output = capture(.json) {
+      $0.info("said", [.text("what", text), .number("n", -3), .flag("f", true), .seconds("s", .nanoseconds(213_456))])
+    }
     let lines = output.split(separator: "\n", omittingEmptySubsequences: false)
     #expect(lines.count == 2 && lines[1].isEmpty)
     let object = try JSONSerialization.jsonObject(with: Data(lines[0].utf8)) as? [String: Any]
     #expect(object?["what"] as? String == text)
     #expect(object?["message"] as? String == "said" && object?["level"] as? String == "info")
     #expect(object?["n"] as? Int == -3 && object?["f"] as? Bool == true)
+    #expect(output.contains("\"s\":0.000213"))
   }
 
   @Test func controlCharactersFromOutsideAreEscapedForATerminal() {

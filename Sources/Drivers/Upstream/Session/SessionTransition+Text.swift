@@ -97,7 +97,7 @@ extension ConnectionLoss {
 extension AttemptPhase {
   /// The text for a missed timeout: the missing event, and the setting of `upstream.timeouts` that applied.
   func timeoutText(_ limit: TimeSpan, key: String? = nil) -> String {
-    "\(missedEvent) within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
+    "\(missedEvent) within \(limit.secondsText) s ('upstream.timeouts.\(key ?? timeoutKey)')"
   }
 
   /// The event that is missing when this phase times out.

@@ -124,9 +124,9 @@ final class StatusBoard {
     if let url = connection?.url ?? endedURL { fields.append(.text("url", url.redacted)) }
     if let phase = transition.failure?.phase { fields.append(.text("phase", phase.state.name)) }
     if let status = report?.status { fields.append(.number("status", status)) }
-    if let roundTrip = transition.roundTrip { fields.append(.fraction("round_trip", roundTrip.seconds)) }
+    if let roundTrip = transition.roundTrip { fields.append(.seconds("round_trip", roundTrip)) }
     if let next = transition.nextAttempt {
-      fields.append(.fraction("next_attempt_in", (next - transition.time).seconds))
+      fields.append(.seconds("next_attempt_in", next - transition.time))
     }
     let logger = handle.logger
     var isSuppressed = transition.isStep

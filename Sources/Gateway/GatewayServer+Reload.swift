@@ -28,8 +28,8 @@ extension GatewayServer {
   /// plan keeps running unchanged. If the settings are invalid, logs why and returns false.
   ///
   /// A session keeps its connection if its `upstream` has not changed except for its topics. On a SIGHUP without any
-  /// changed setting since the start or the last SIGHUP, the reason must be a new certificate or credential, so every
-  /// session makes a new connection. This does not apply to SIGHUP after a change that has already taken effect by
+  /// changed setting since the start or the last SIGHUP, the reason may be a new certificate or credential, whose files
+  /// the gateway does not compare. So every session makes a new connection. This does not apply to SIGHUP after a change that has already taken effect by
   /// itself: operators and their tools send it after each change.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
@@ -78,6 +78,6 @@ extension GatewayServer {
     guard reconnects || upstream != old else { return .unchanged }
     let settings = planned.settings.with(upstream)
     if !reconnects, let old, !upstream.needsConnection(after: old) { return .topics(settings) }
-    return .connection(settings, because: upstream == old ? .credential : .configuration)
+    return .connection(settings, because: upstream == old ? .reload : .configuration)
   }
 }

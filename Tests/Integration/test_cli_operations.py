@@ -110,6 +110,18 @@ async def test_reload_says_whether_the_configuration_is_in_effect(start, upstrea
     assert (await run("reload", *url))[0] == 0
 
 
+async def test_a_reload_without_a_changed_setting_opens_new_connections(gateway):
+    _, text, _ = await run("reload", "--help")
+    assert "every session gets one" in " ".join(text.split())
+    assert (await run("reload", "--url", gateway.url()))[0] == 0
+
+    async def causes():
+        history = (await gateway.client().session())["history"]
+        return [entry["cause"] for entry in history if entry["to"] == "replacing"]
+
+    assert await eventually(causes, what="the connection is replaced") == ["reload without a changed setting"]
+
+
 async def test_a_reload_needs_the_scope_admin_and_all_sessions(gateway_for, upstream, tokens):
     names = {
         "sender": tokens.add("sender", scopes="send,receive,call"),

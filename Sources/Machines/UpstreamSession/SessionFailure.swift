@@ -84,7 +84,8 @@ package enum ConnectionLoss: Equatable, Sendable {
 /// Why a working connection is replaced.
 package enum ReplacementReason: Equatable, Sendable {
   case configuration
-  case credential
+  /// A reload without a changed setting. A certificate or credential that connections read may have changed.
+  case reload
   case maximumAge
 }
 

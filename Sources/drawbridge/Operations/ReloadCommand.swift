@@ -16,6 +16,11 @@ enum ReloadCommand {
     text: """
       If the new configuration is not valid, the old one remains in effect, and the log of the gateway has the errors.
       With authentication, the token needs the scope admin and all sessions.
+
+      Only sessions whose upstream settings have changed get a new connection. If no setting has changed since the start
+      or the last reload by SIGHUP or this command, every session gets one, which replaces the old connection without a
+      gap. This is for certificates and credentials that are read for each connection: the gateway does not know whether
+      their files have changed.
       """,
     flags: ClientOptions.connectionFlags,
     exitCodes: [Command.ExitCode(ExitCode.ok, "the configuration is in effect")] + ClientOptions.exitCodes + [

@@ -170,7 +170,7 @@ import Testing
       case 2:
         let hasGained = world.chance(50)
         world.perform(world.machine.networkChanged(hasGained: hasGained, now: world.now, using: &world.random))
-      case 3: world.perform(world.machine.replace(because: .credential, now: world.now))
+      case 3: world.perform(world.machine.replace(because: .reload, now: world.now))
       case 4..<8: world.perform(world.machine.demand(now: world.now))
       case 8..<14: world.speakFromTheGrave()
       case 14..<60: world.disturb()

@@ -14,7 +14,7 @@ import Testing
     return session
   }
 
-  @Test(arguments: [ReplacementReason.configuration, .credential, .maximumAge])
+  @Test(arguments: [ReplacementReason.configuration, .reload, .maximumAge])
   func aFailedReplacementIsRepeatedForTheSameReason(reason: ReplacementReason) {
     let session = ready()
     _ = session.machine.replace(because: reason, now: session.now)

@@ -47,7 +47,7 @@ extension SessionTransition {
     case .waited: "wait ended"
     case .networkChanged: "network changed"
     case .replacement(.configuration): "new configuration"
-    case .replacement(.credential): "new credential"
+    case .replacement(.reload): "reload without a changed setting"
     case .replacement(.maximumAge): "maximum age"
     case .closed: "closed"
     case .postponed: "waiting for the connection limit of the host"

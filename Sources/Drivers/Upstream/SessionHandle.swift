@@ -141,7 +141,7 @@ package final class SessionHandle: Sendable {
     self.attemptLimiter = attemptLimiter
     self.permission = permission
     journal = opened?.journal
-    keyClock = opened.map { KeyClock($0.restored.keys, at: $0.clock ?? .present) }
+    keyClock = opened.map { KeyClock($0.restored.keys, at: .present) }
     opensAtStart = opened?.restored.isOpenDesired ?? true
     resumed = ResumedProtocol(opened?.restored, settings.kind)
     self.owner = owner

@@ -1,5 +1,4 @@
 import ByteStreams
-import JournalCoding
 
 /// The number of an entry among all entries that were submitted to a store in this process, counted from 1.
 package struct JournalTicket: Hashable, Comparable, Sendable {
@@ -87,12 +86,9 @@ package protocol JournalObserver: AnyObject, Sendable {
 package struct OpenedJournal: Sendable {
   package let journal: any SessionJournal
   package let restored: RestoredSession
-  /// The wall clock without corrections since the start of the machine; nil if the store has no such clock.
-  package let clock: JournalClock?
 
-  package init(journal: any SessionJournal, restored: RestoredSession, clock: JournalClock? = nil) {
+  package init(journal: any SessionJournal, restored: RestoredSession) {
     self.journal = journal
     self.restored = restored
-    self.clock = clock
   }
 }

@@ -55,9 +55,6 @@ final class StoreFile {
   let lock: StoreLock
   let database: SQLiteDatabase
   private(set) var condition = Condition()
-  /// The wall-clock time at the start of the machine, in milliseconds. Computed at the first opening since that start,
-  /// so it does not change when the clock is set later.
-  var machineStart: Int64
   /// Whether commits are synchronised at present. SQLite can change this between transactions only.
   private var isSynchronising = true
   /// The identity of the open file. If it differs from the file at `path`, the file was removed or replaced.
@@ -68,7 +65,6 @@ final class StoreFile {
   private init(_ path: String, _ environment: Environment, _ lock: StoreLock, _ database: SQLiteDatabase) {
     self.path = path
     self.environment = environment
-    machineStart = environment.wallClock() - Int64(ProcessInformation.monotonicTime().nanoseconds / 1_000_000)
     self.lock = lock
     self.database = database
   }
@@ -207,7 +203,6 @@ final class StoreFile {
     condition.endedUncleanly = condition.term > 0 && !wasClean && !condition.isBackup
     let wasSynced = try meta(StoreSchema.Meta.sync) == StoreSettings.Sync.always.rawValue
     let isSameBoot = try meta(StoreSchema.Meta.boot) == environment.boot
-    if isSameBoot, let start = try meta(StoreSchema.Meta.start).flatMap({ Int64($0) }) { machineStart = start }
     condition.mayHaveLostEntries = condition.isBackup || condition.endedUncleanly && !wasSynced && !isSameBoot
   }
 
@@ -250,7 +245,7 @@ final class StoreFile {
       try set(StoreSchema.Meta.isClean, to: "0")
       try set(StoreSchema.Meta.isBackup, to: "0")
       try set(StoreSchema.Meta.boot, to: environment.boot)
-      try set(StoreSchema.Meta.start, to: String(machineStart))
+      try removeMeta(StoreSchema.Meta.start)
       // This transaction also synchronises the commits of the last run, so from now on only the level of this run
       // counts.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)

@@ -33,7 +33,7 @@ enum StoreSchema {
     static var isClean: String { "clean" }
     /// Identifies the run of the machine in which the store was last open.
     static var boot: String { "boot" }
-    /// The wall-clock time at the start of the machine run in `boot`, in milliseconds.
+    /// Earlier versions store a time here that belongs to `boot`, and compute it if it is missing.
     static var start: String { "start" }
     /// The level of synchronisation of the last run.
     static var sync: String { "sync" }

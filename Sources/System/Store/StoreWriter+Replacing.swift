@@ -45,9 +45,7 @@ extension StoreWriter {
 
   private func open(_ path: String) throws(SQLiteDatabase.Failure) -> StoreFile {
     do throws(StoreError) {
-      let file = try StoreFile.open(path, lock, environment)
-      file.machineStart = machineStart
-      return file
+      return try StoreFile.open(path, lock, environment)
     } catch {
       throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "\(error)")
     }

@@ -3,7 +3,6 @@ import Glibc
 import Host
 import Inbox
 import Journal
-import JournalCoding
 import Logging
 import Submissions
 import Synchronization
@@ -33,8 +32,6 @@ final class StoreWriter {
   private var nextNumber: Int32 = 0
   private var nextID: Int64
   let term: UInt64
-  /// Taken from the file that was opened first.
-  let machineStart: Int64
   let environment: StoreFile.Environment
   /// Kept while a failed file is replaced.
   var lock: StoreLock
@@ -69,7 +66,6 @@ final class StoreWriter {
     self.store = store
     self.file = file
     term = opening.term
-    machineStart = file.machineStart
     environment = file.environment
     lock = file.lock
     nextID = (opening.sessions.map(\.id).max() ?? 0) + 1
@@ -253,9 +249,7 @@ final class StoreWriter {
     let journal = QueuedJournal(
       store.submissions, session: session.number, session.progress, isShared: false)
     session.journal = journal
-    let now = ProcessInformation.monotonicTime()
-    let clock = JournalClock(now: now, wallClock: machineStart + Int64(now.nanoseconds / 1_000_000))
-    then(OpenedJournal(journal: journal, restored: session.state, clock: clock))
+    then(OpenedJournal(journal: journal, restored: session.state))
   }
 
   // MARK: Commits

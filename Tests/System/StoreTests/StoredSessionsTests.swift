@@ -26,21 +26,13 @@ import Threading
     try StoreInspection.check(folder.file).sessions?.map(\.name) ?? []
   }
 
-  /// Idempotency keys expire by this clock.
-  @Test func aSetClockCountsOnlyAfterARestartOfTheMachine() throws {
+  /// Earlier versions convert times with it if `boot` is unchanged, and compute it if it is missing.
+  @Test func theStartOfTheMachineOfAnEarlierVersionIsRemoved() throws {
     let folder = try TestFolder()
-    func wallClock(_ day: Int64, boot: String) throws -> Int64 {
-      var environment = StoreFile.Environment()
-      (environment.boot, environment.wallClock) = (boot, { (20_000 + day) * Self.day + Self.day / 2 })
-      let opened = try TestStore(folder.file, environment)
-      defer { try? opened.close() }
-      return try #require(try TestStore.open("another \(day)", in: opened.store).clock).wallClock / Self.day - 20_000
-    }
-    #expect(try wallClock(0, boot: "a") == 0)
-    #expect(try wallClock(7, boot: "a") == 0)
-    #expect(try wallClock(-20_000, boot: "a") == 0)
-    #expect(try wallClock(8, boot: "b") == 8)
-    #expect(try wallClock(0, boot: "b") == 8)
+    try TestStore(folder.file).close()
+    try StoreFile.open(folder.file).set(StoreSchema.Meta.start, to: "1")
+    try TestStore(folder.file).close()
+    #expect(try StoreFile.open(folder.file).meta(StoreSchema.Meta.start) == nil)
   }
 
   @Test func aSessionWithoutAConfigurationIsRemovedAfterItsTime() throws {

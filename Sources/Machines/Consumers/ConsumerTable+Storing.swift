@@ -83,7 +83,7 @@ extension ConsumerTable {
 }
 
 extension ConsumerTable.Consumer {
-  /// When the time without use must be stored, unless the consumer is used or removed before.
+  /// When the time without use must be stored or the consumer removed, unless it is used before.
   func nextStoring() -> MonotonicTime {
     let end = idleEnd()
     guard end != .distantFuture else { return end }

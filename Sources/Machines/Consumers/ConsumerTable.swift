@@ -423,6 +423,6 @@ package struct ConsumerTable: Sendable {
   /// When this consumer must be removed, or its time without use must be stored, unless it is used before.
   package func nextDeadline(ofUse name: String) -> MonotonicTime {
     guard let consumer = consumers[name] else { return .distantFuture }
-    return unstored == nil ? consumer.idleEnd() : min(consumer.idleEnd(), consumer.nextStoring())
+    return unstored == nil ? consumer.idleEnd() : consumer.nextStoring()
   }
 }

@@ -66,9 +66,8 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
 
 
 async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy(gateway):
-    client = gateway.client("management")
     # Browsers send no Origin with this request, so no origin can be allowed.
-    link = await client.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})
+    link = await gateway.manage("/", headers={"Sec-Fetch-Site": "cross-site"})
     assert "Open the address directly" in link.problem(403)["detail"]
     assert "add the page's origin" not in link.problem(403)["detail"]
 
@@ -81,7 +80,7 @@ async def test_a_page_of_the_gateway_may_do_everything(gateway):
 
 
 async def test_a_person_may_open_an_address_in_the_browser(gateway):
-    response = await gateway.client("management").request("GET", "/", headers={"Sec-Fetch-Site": "none"})
+    response = await gateway.manage("/", headers={"Sec-Fetch-Site": "none"})
     assert response.status == 200
 
 

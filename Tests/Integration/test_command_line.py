@@ -277,7 +277,7 @@ async def test_the_demo_works_without_other_programs(start, curl):
     await eventually(lambda: page in gateway.output, what="it prints the address of the status page")
     # The shell has not found the program by its name, so its commands are printed with its path.
     assert f"  {os.path.abspath(BINARY)} tail --url {gateway.url().removeprefix('http://')} " in gateway.output
-    figures = await gateway.client("management").request("GET", "/", headers={"Accept": "application/json"})
+    figures = await gateway.manage("/", headers={"Accept": "application/json"})
     assert figures.json["payloads"] is True
 
 

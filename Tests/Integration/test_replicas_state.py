@@ -81,7 +81,7 @@ async def test_each_gateway_reports_the_holder_or_its_absence(pair, upstream):
     assert 0 <= (await eventually(is_late, what="the push is readable"))["lag_seconds"] < 10
     listed = (await second.client().request("GET", "/v1/sessions")).json["sessions"]
     assert [(each["state"], each["queue"]) for each in listed] == [("elsewhere", None)]
-    page = await second.client("management").request("GET", "/", headers={"Accept": "application/json"})
+    page = await second.manage("/", headers={"Accept": "application/json"})
     assert page.json["gateway"] == {"id": replica["gateway"], "held_sessions": 0}
     metrics = await second.metrics()
     assert (metrics["drawbridge_store_up"], metrics["drawbridge_session_desired"]) == (1, 0)

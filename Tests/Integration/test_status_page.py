@@ -150,6 +150,7 @@ async def test_the_page_of_a_follower_shows_the_holder(replicas_for, recorder, s
         await expect(figures).to_contain_text(re.compile(f"Pushes herecurrent{late}Redis, seen from hereworking"))
         await expect(figures).to_contain_text(f"{number} of {number} received")
         rows[member] = figures
+        assert view.errors(network=True) == []
     # Only the follower cannot reach Redis.
     follower.network.cut()
     away = re.compile(r"Pushes herenot current.*Redis, seen from herefailed for \S.*: \S")
@@ -159,8 +160,9 @@ async def test_the_page_of_a_follower_shows_the_holder(replicas_for, recorder, s
     await expect(rows[follower]).to_contain_text(re.compile("Pushes herecurrent.*Redis, seen from hereworking"))
     # Now the follower becomes the holder.
     await holder.drain()
-    await expect(rows[follower]).to_contain_text(re.compile("Held bythis gateway, term .*Pushes herecurrent"))
-    assert view.errors(network=True) == []
+    await expect(rows[follower]).to_contain_text(re.compile("Holderthis gateway, term .*Pushes herecurrent"))
+    # Between the two holders, a request of the page may get 503.
+    assert view.errors() == []
 
 
 # ------------------------------------------------------------------------------------------------------------- Controls

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import shlex
 import shutil
 import signal
 import socket
@@ -11,11 +12,12 @@ import ssl
 import struct
 import termios
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
 from harness.certificates import CertificateAuthority
-from harness.gateway import run
+from harness.gateway import PROJECT, run
 from harness.https import BROKEN, blocking, connect, counts, exchange, is_held, listening, metric, trusting, works
 from harness.waiting import eventually
 
@@ -62,6 +64,25 @@ async def test_curl_trusts_the_certificate(https_for, authority, curl):
         )
         out, _ = await process.communicate()
         assert process.returncode == 0, version
+        assert json.loads(out)["state"] == "ready"
+
+
+async def test_the_certificate_for_a_trial_works_as_documented(https_for, curl, tmp_path):
+    page = (PROJECT / "docs/https.md").read_text()
+    (command,) = [line for line in page.splitlines() if line.startswith("    openssl req ")]
+    made = await asyncio.create_subprocess_exec(*shlex.split(command), cwd=tmp_path, stderr=asyncio.subprocess.DEVNULL)
+    assert await made.wait() == 0
+    gateway = await https_for(SimpleNamespace(chain=tmp_path / "fullchain.pem", key=tmp_path / "key.pem"))
+    port = gateway.address("https")[1]
+    for host in ("localhost", "127.0.0.1"):
+        process = await asyncio.create_subprocess_exec(
+            *(curl, "-sS", "--cacert", "fullchain.pem", f"https://{host}:{port}/v1/session"),
+            *("--resolve", f"localhost:{port}:127.0.0.1"),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, host
         assert json.loads(out)["state"] == "ready"
 
 

@@ -131,9 +131,9 @@ async def test_valid_json_of_the_upstream_is_distinguished_from_similar_text(gat
         (message,) = batch["messages"]
         as_json = message["data"] != text
         if expect == "accept" and message["data"] != strictly(text):
-            wrong.append((name, "valid JSON was changed or told as a string"))
+            wrong.append((name, "valid JSON was changed or reported as a string"))
         if expect == "reject" and as_json:
-            wrong.append((name, "what is no JSON was told as such"))
+            wrong.append((name, "text that is not JSON was reported as JSON"))
     measured(f"{len(texts) - len(wrong)} of {len(texts)} texts")
     assert len(texts) > 250
     assert wrong == []

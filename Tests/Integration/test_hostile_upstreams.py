@@ -152,7 +152,7 @@ CODES = {"text that is not UTF-8": 1007, "a close reason that is not UTF-8": 100
 
 @pytest.mark.parametrize("name", FRAMES)
 async def test_the_close_frame_says_what_the_upstream_did_wrong(name, raw_upstream, gateway_for):
-    told = asyncio.get_running_loop().create_future()
+    code = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):
         await upgrade(reader, writer)
@@ -160,11 +160,11 @@ async def test_the_close_frame_says_what_the_upstream_did_wrong(name, raw_upstre
         opcode, payload = await read_frame(reader)
         while opcode != CLOSE:
             opcode, payload = await read_frame(reader)
-        if not told.done():
-            told.set_result(int.from_bytes(payload[:2], "big"))
+        if not code.done():
+            code.set_result(int.from_bytes(payload[:2], "big"))
 
     await gateway_for(await raw_upstream(behave), ready=False)
-    assert await asyncio.wait_for(told, 30) == CODES.get(name, 1002)
+    assert await asyncio.wait_for(code, 30) == CODES.get(name, 1002)
 
 
 # Only the first bytes of the message arrive. The last of them is not possible in UTF-8 text.
@@ -181,17 +181,17 @@ UNFINISHED = {
 
 @pytest.mark.parametrize("name", UNFINISHED)
 async def test_text_fails_at_its_first_bad_byte(name, raw_upstream, gateway_for):
-    told = asyncio.get_running_loop().create_future()
+    code = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):
         await upgrade(reader, writer, "Sec-WebSocket-Extensions: permessage-deflate")
         writer.writelines(UNFINISHED[name])
         opcode, payload = await read_frame(reader)
-        if opcode == CLOSE and not told.done():
-            told.set_result(int.from_bytes(payload[:2], "big"))
+        if opcode == CLOSE and not code.done():
+            code.set_result(int.from_bytes(payload[:2], "big"))
 
     gateway = await gateway_for(await raw_upstream(behave), ready=False)
-    assert await asyncio.wait_for(told, 30) == 1007
+    assert await asyncio.wait_for(code, 30) == 1007
     session = await eventually(lambda: reports_failure(gateway), what="the session reports what was wrong")
     assert "UTF-8" in session["last_failure"]
 

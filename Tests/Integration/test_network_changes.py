@@ -209,7 +209,7 @@ async def test_an_upstream_that_disappears_without_fin_causes_a_reconnect(cable,
     session = await eventually(lambda: lost(client), what="the silence is noticed")
     causes_of_loss = [entry["cause"] for entry in session["history"] if entry["from"] in ("ready", "suspect")]
     assert causes_of_loss[-1] == "silence"
-    assert upstream.connected == 1, "the upstream was told nothing, and still believes in the connection"
+    assert upstream.connected == 1, "the upstream was not notified, and still has the connection"
     await client.accepted("after")
     cable.mend(upstream.port)
     await reaches(client, "ready")
@@ -231,10 +231,10 @@ async def test_without_netlink_the_gateway_logs_one_line_and_continues(gateway_f
     gateway = await gateway_for(upstream, prefix=prefix)
     await gateway.client().accepted("all the same")
     assert await upstream.has_received(1) == ["all the same"]
-    told = [record for record in gateway.records if "network" in record["message"]]
-    assert len(told) == 1
-    assert told[0]["level"] == "warning"
-    assert "socket netlink" in told[0]["reason"]
+    records = [record for record in gateway.records if "network" in record["message"]]
+    assert len(records) == 1
+    assert records[0]["level"] == "warning"
+    assert "socket netlink" in records[0]["reason"]
 
 
 async def test_watching_the_network_needs_no_privilege(gateway_for, start):

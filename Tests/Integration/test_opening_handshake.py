@@ -19,7 +19,7 @@ def upgrades(*fields, **options):
     return behave
 
 
-async def told_session(gateway):
+async def failed_session(gateway):
     """The session's document, once it reports a failed attempt."""
 
     async def reported():
@@ -178,11 +178,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_101_is_refused_with_the_reason(name, raw_upstream, gateway_for):
-    behave, told = REFUSED[name]
+    behave, expected = REFUSED[name]
     upstream = await raw_upstream(behave)
     gateway = await gateway_for(upstream, "--subprotocol", "one", "--subprotocol", "two", ready=False)
-    session = await told_session(gateway)
-    assert told in session["last_failure"]
+    session = await failed_session(gateway)
+    assert expected in session["last_failure"]
     assert session["last_refusal"] == {"phase": "upgrading", "status": 101}
     # The status page shows the response, so that an operator can find the cause.
     refusal, _ = (await gateway.status_page()).refusal
@@ -194,7 +194,7 @@ async def test_an_invalid_101_is_refused_with_the_reason(name, raw_upstream, gat
 async def test_compression_that_was_not_offered_is_refused(raw_upstream, gateway_for):
     upstream = await raw_upstream(upgrades("Sec-WebSocket-Extensions: permessage-deflate"))
     config = "upstream:\n  compression:\n    offer: false\n"
-    session = await told_session(await gateway_for(upstream, config=config, ready=False))
+    session = await failed_session(await gateway_for(upstream, config=config, ready=False))
     assert "'permessage-deflate' was not offered" in session["last_failure"]
 
 
@@ -213,10 +213,10 @@ NOT_HTTP = {
 
 @pytest.mark.parametrize("name", NOT_HTTP)
 async def test_an_invalid_response_is_reported(name, raw_upstream, gateway_for):
-    data, told = NOT_HTTP[name]
+    data, expected = NOT_HTTP[name]
     upstream = await raw_upstream(says(data))
-    session = await told_session(await gateway_for(upstream, ready=False))
-    assert told in session["last_failure"]
+    session = await failed_session(await gateway_for(upstream, ready=False))
+    assert expected in session["last_failure"]
 
 
 def endless(piece):
@@ -231,7 +231,7 @@ def endless(piece):
 
 
 @pytest.mark.parametrize(
-    ("piece", "told"),
+    ("piece", "expected"),
     [
         (b"X-More: " + b"y" * 1000 + b"\r\n", "larger than 32768 bytes"),
         (b"y" * 4096, "larger than 32768 bytes"),
@@ -239,11 +239,11 @@ def endless(piece):
     ],
     ids=["fields", "a line", "many small fields"],
 )
-async def test_an_endless_head_ends_the_attempt(piece, told, raw_upstream, gateway_for):
+async def test_an_endless_head_ends_the_attempt(piece, expected, raw_upstream, gateway_for):
     upstream = await raw_upstream(endless(piece))
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
-    assert told in (await told_session(gateway))["last_failure"]
+    assert expected in (await failed_session(gateway))["last_failure"]
     await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
     assert gateway.memory() < before + (4 << 20)
 
@@ -259,7 +259,7 @@ async def test_a_slow_head_ends_the_attempt_at_the_timeout(raw_upstream, gateway
 
     upstream = await raw_upstream(behave)
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 400ms\n"
-    session = await told_session(await gateway_for(None, config=config, ready=False))
+    session = await failed_session(await gateway_for(None, config=config, ready=False))
     assert (
         session["last_failure"]
         == "the upstream did not respond to the opening request within 0.4 s ('upstream.timeouts.opening')"
@@ -275,7 +275,7 @@ async def test_the_error_names_the_timeout_that_passed(key, limits, raw_upstream
 
     upstream = await raw_upstream(never_respond)
     config = f"upstream:\n  url: {upstream.url}\n  timeouts: {limits}\n"
-    session = await told_session(await gateway_for(None, config=config, ready=False))
+    session = await failed_session(await gateway_for(None, config=config, ready=False))
     assert session["last_failure"] == (
         f"the upstream did not respond to the opening request within 0.3 s ('upstream.timeouts.{key}')"
     )
@@ -293,7 +293,7 @@ async def refusal_of(data, raw_upstream, gateway_for, *, close=False):
             await linger(reader)
 
     gateway = await gateway_for(await raw_upstream(behave), ready=False)
-    session = await told_session(gateway)
+    session = await failed_session(gateway)
     assert session["last_refusal"].keys() == {"phase", "status"}, "all else is on the status page"
     return session["last_failure"], (await gateway.status_page()).refusal
 
@@ -352,11 +352,11 @@ async def test_a_refusal_that_repeats_secrets_is_reported_without_them(raw_upstr
         f"  credential: {{file: {tmp_path}/token, query: token}}\n"
     )
     gateway = await gateway_for(None, config=config, ready=False)
-    session = await told_session(gateway)
-    told = (
+    session = await failed_session(gateway)
+    expected = (
         "the upstream responded with 403 No, *** instead of 101 Switching Protocols: GET /chat?key=***&token=*** HTTP"
     )
-    assert session["last_failure"].startswith(told)
+    assert session["last_failure"].startswith(expected)
     lines, body = (await gateway.status_page()).refusal
     assert "X-Echo: ***" in lines
     assert "GET /chat?key=***&token=*** HTTP/1.1" in body
@@ -380,7 +380,7 @@ async def test_a_close_reason_with_part_of_a_secret_is_masked(raw_upstream, gate
     upstream = await raw_upstream(closes)
     config = f"upstream:\n  url: {upstream.url}\n  headers: ['Authorization: Bearer {secret}']\n"
     gateway = await gateway_for(None, config=config, ready=False)
-    session = await told_session(gateway)
+    session = await failed_session(gateway)
     assert session["last_failure"].endswith("closed the connection with 4001: invalid token ***")
     assert "tok-3n" not in gateway.output + str(session)
 

@@ -119,14 +119,14 @@ async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [(HTTPProxy, "the proxy responded with 502 Bad Gateway"), (SOCKSProxy, "connection refused (5)")],
 )
-async def test_an_upstream_that_the_proxy_cannot_reach_is_reported(kind, told, start, upstream, gateway_for):
+async def test_an_upstream_that_the_proxy_cannot_reach_is_reported(kind, expected, start, upstream, gateway_for):
     proxy = await start(kind())
     await upstream.stop()
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
-    assert told in (await failure(gateway))["last_failure"]
+    assert expected in (await failure(gateway))["last_failure"]
     # The gateway continues to try.
     await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     await upstream.start()
@@ -162,7 +162,7 @@ def says(data):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "behave", "told"),
+    ("scheme", "behave", "expected"),
     [
         ("http", silent, "the proxy did not open a tunnel to the upstream within"),
         ("socks5h", silent, "the proxy did not open a tunnel to the upstream within"),
@@ -179,7 +179,7 @@ def says(data):
         ("http", says(b"HTTP/1.1 200 OK\r\n\r\n220 mail.example ESMTP\r\n"), "not valid HTTP"),
     ],
 )
-async def test_a_misbehaving_proxy_is_reported_and_has_limits(scheme, behave, told, raw_upstream, gateway_for):
+async def test_a_misbehaving_proxy_is_reported_and_has_limits(scheme, behave, expected, raw_upstream, gateway_for):
     proxy = await raw_upstream(behave)
     config = (
         f"upstream:\n  url: ws://example.invalid/\n  proxy: {scheme}://127.0.0.1:{proxy.port}\n"
@@ -187,7 +187,7 @@ async def test_a_misbehaving_proxy_is_reported_and_has_limits(scheme, behave, to
     )
     gateway = await gateway_for(None, config=config, ready=False)
     before = gateway.memory()
-    assert told in (await failure(gateway))["last_failure"]
+    assert expected in (await failure(gateway))["last_failure"]
     await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     assert gateway.memory() < before + (8 << 20)
     await gateway.client().poll(wait=0)
@@ -198,9 +198,9 @@ async def test_an_error_names_the_unreachable_proxy(upstream, gateway_for, start
     url = proxy.url("ann", "secret")
     await proxy.stop()
     gateway = await gateway_for(upstream, "--proxy", url, ready=False)
-    told = (await failure(gateway))["last_failure"]
-    assert f"the proxy http://127.0.0.1:{proxy.port} cannot be reached" in told
-    assert "secret" not in gateway.output + told
+    reported = (await failure(gateway))["last_failure"]
+    assert f"the proxy http://127.0.0.1:{proxy.port} cannot be reached" in reported
+    assert "secret" not in gateway.output + reported
 
 
 @pytest.mark.parametrize("rule", ["*", "127.0.0.0/8", "example.org, 127.0.0.1"])
@@ -236,7 +236,7 @@ async def test_a_session_reconnects_through_the_proxy(start, upstream, gateway_f
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ("proxy: proxy.example:3128", "this value is not valid for 'upstream.proxy': no scheme"),
         ("proxy: https://proxy.example", "TLS to the proxy itself is not supported"),
@@ -244,12 +244,12 @@ async def test_a_session_reconnects_through_the_proxy(start, upstream, gateway_f
         ('no_proxy: ["10.0.0.0/99"]', "'10.0.0.0/99' is not valid for 'upstream.no_proxy': use '*'"),
     ],
 )
-async def test_an_invalid_proxy_setting_prevents_the_start(settings, told, tmp_path):
+async def test_an_invalid_proxy_setting_prevents_the_start(settings, expected, tmp_path):
     path = tmp_path / "d.yaml"
     path.write_text(f"upstream:\n  url: ws://h/\n  {settings}\n")
     status, _, err = await run("serve", "--config", path, "--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
     assert status == 78
-    assert told in err
+    assert expected in err
     assert "hidden" not in err
 
 

@@ -47,7 +47,7 @@ class Microsocks(Proxy):
 PROXIES = [Tinyproxy, Microsocks]
 
 
-async def told(gateway):
+async def last_failure(gateway):
     return (await gateway.client().session())["last_failure"]
 
 
@@ -76,7 +76,7 @@ async def test_the_session_uses_the_proxy(
 async def test_wrong_credentials_are_reported(kind, start, upstream, gateway_for, tmp_path):
     proxy = await start(kind(tmp_path, has_credentials=True))
     gateway = await gateway_for(upstream, "--proxy", proxy.url(f"{USER}:wrong@"), ready=False)
-    assert kind.refused in await eventually(lambda: told(gateway), what="the session tells of a failure")
+    assert kind.refused in await eventually(lambda: last_failure(gateway), what="the session reports a failure")
     assert upstream.requests == []
 
 
@@ -88,4 +88,4 @@ async def test_an_upstream_that_the_proxy_cannot_reach_is_reported(kind, expecte
     proxy = await start(kind(tmp_path, has_credentials=False))
     target = f"ws://127.0.0.1:{reserve_port()}/"
     gateway = await gateway_for(None, "--upstream", target, "--proxy", proxy.url(), ready=False)
-    assert expected in await eventually(lambda: told(gateway), what="the session tells of a failure")
+    assert expected in await eventually(lambda: last_failure(gateway), what="the session reports a failure")

@@ -24,7 +24,7 @@ async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client
     assert response.status == 200
     assert response.json["desired"] == "down"
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
-    await eventually(lambda: upstream.closes == [(1000, "")], what="and the upstream was told so")
+    await eventually(lambda: upstream.closes == [(1000, "")], what="and the upstream got the close frame")
     waiting = await client.accepted("waits")
 
     response = await patch(client, ' { "desired" : "up" } ', "application/merge-patch+json")

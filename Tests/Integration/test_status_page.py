@@ -145,7 +145,7 @@ async def test_the_page_of_a_follower_shows_the_holder(replicas_for, recorder, s
         figures = view["#session-figures"]
         await view.is_connected()
         where = "this gateway" if member is holder else "gateway {gateway} at {address}".format(**replica["holder"])
-        await expect(figures).to_contain_text(f"Held by{where}, term {term}Pushes here")
+        await expect(figures).to_contain_text(f"Holder{where}, term {term}Pushes here")
         late = "" if member is holder else r", the newest push \S+ m?s late"
         await expect(figures).to_contain_text(re.compile(f"Pushes herecurrent{late}Redis, seen from hereworking"))
         await expect(figures).to_contain_text(f"{number} of {number} received")

@@ -120,23 +120,23 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_certificate_is_refused(name, gateway_for, start, authority):
-    options, told = REFUSED[name]
+    options, expected = REFUSED[name]
     names = options.get("names", ["DNS:localhost"])
     issued = authority.issue(*names, **{key: value for key, value in options.items() if key != "names"})
     upstream = await start(TLSUpstream(issued.server_context()))
     gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
-    said = await failure(gateway)
-    assert said.startswith("TLS: ")
-    assert told in said
+    reported = await failure(gateway)
+    assert reported.startswith("TLS: ")
+    assert expected in reported
     assert upstream.requests == []
 
 
 async def test_an_unknown_authority_is_refused(gateway_for, start, certificate):
     upstream = await start(TLSUpstream(certificate.server_context()))
     gateway = await gateway_for(upstream, ready=False)
-    told = await failure(gateway)
-    assert "issuer CN = Drawbridge test CA is not trusted" in told
-    assert "'upstream.tls.ca_file' or --ca-file" in told
+    reported = await failure(gateway)
+    assert "issuer CN = Drawbridge test CA is not trusted" in reported
+    assert "'upstream.tls.ca_file' or --ca-file" in reported
     assert upstream.requests == []
 
 
@@ -214,10 +214,10 @@ async def test_only_a_pinned_key_is_accepted(gateway_for, start, authority, cert
     await exchanges(right, upstream)
     before = len(upstream.requests)
     wrong = await gateway_for(upstream, config=config.format(authority.path, f'"{other.pin}"'), ready=False)
-    told = await failure(wrong)
-    assert "the peer's key is none of the pinned ones" in told
+    reported = await failure(wrong)
+    assert "the peer's key is none of the pinned ones" in reported
     # The error shows the pin to configure if this key is the right key.
-    assert certificate.pin in told
+    assert certificate.pin in reported
     assert len(upstream.requests) == before
 
 
@@ -275,8 +275,8 @@ async def test_a_changed_client_certificate_is_read_at_the_next_attempt(
     # A file that cannot be used makes the attempt fail with a reason. The next usable file takes effect.
     (tmp_path / "own.pem").write_text("nonsense")
     upstream.reset_connections()
-    told = await failure_about(gateway, "client certificate file")
-    assert "has no certificate: it must be PEM text" in told
+    reported = await failure_about(gateway, "client certificate file")
+    assert "has no certificate: it must be PEM text" in reported
     put(authority.issue(for_clients=True, common_name="third"))
     await gateway.ready()
     await eventually(lambda: upstream.connected == 1, what="the gateway is back")
@@ -352,18 +352,18 @@ async def hangs_up(reader, writer):
 
 
 @pytest.mark.parametrize(
-    ("behave", "told"),
+    ("behave", "expected"),
     [
         (silent, "the TLS handshake with the upstream did not complete within"),
         (drips, "the TLS handshake with the upstream did not complete within"),
         (hangs_up, "closed the connection during the TLS handshake"),
     ],
 )
-async def test_an_endless_handshake_ends_at_the_timeout(behave, told, raw_upstream, gateway_for):
+async def test_an_endless_handshake_ends_at_the_timeout(behave, expected, raw_upstream, gateway_for):
     upstream = await raw_upstream(behave)
     config = f"upstream:\n  url: wss://localhost:{upstream.port}/\n  timeouts:\n    tls: 300ms\n"
     gateway = await gateway_for(None, config=config, ready=False)
-    assert told in await failure(gateway)
+    assert expected in await failure(gateway)
     await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
 
 
@@ -470,19 +470,19 @@ async def test_truncation_inside_a_message_is_reported_and_the_message_dropped(
 
 async def test_a_clean_closing_handshake_is_completed(gateway_for, start, authority, certificate):
     """The server's close_notify follows the close frame and its response. The gateway reports no failure of TLS."""
-    answered = asyncio.get_running_loop().create_future()
+    received = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(CLOSE, b"\x03\xe9bye"))
         opcode, payload = await read_frame(reader)
-        if not answered.done():
-            answered.set_result((opcode, payload[:2]))
+        if not received.done():
+            received.set_result((opcode, payload[:2]))
         writer.close()
 
     upstream = await start(over_tls(behave, certificate))
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
-    assert await asyncio.wait_for(answered, 30) == (CLOSE, b"\x03\xe9")
+    assert await asyncio.wait_for(received, 30) == (CLOSE, b"\x03\xe9")
     assert await failure(gateway) == "the upstream closed the connection with 1001: bye"
 
 

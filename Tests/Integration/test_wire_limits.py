@@ -49,7 +49,7 @@ async def is_delivered(frames, payload, raw_upstream, gateway_for, config="", *f
     assert payloads == [payload]
 
 
-async def is_refused(frames, told, raw_upstream, gateway_for, config="", *fields, memory=4 * MEBIBYTE):
+async def is_refused(frames, expected, raw_upstream, gateway_for, config="", *fields, memory=4 * MEBIBYTE):
     sender = Sender(frames, *fields)
     gateway = await gateway_for(
         await raw_upstream(sender), config=f"upstream:\n{config}" if config else None, ready=False
@@ -58,7 +58,7 @@ async def is_refused(frames, told, raw_upstream, gateway_for, config="", *fields
     await eventually(lambda: len(sender.codes) >= 2, what="the gateway reports the reason and reconnects")
     assert set(sender.codes) == {TOO_BIG}
     session = await gateway.client().session()
-    assert told in session["last_failure"]
+    assert expected in session["last_failure"]
     batch = await gateway.client().poll(cursor="earliest", wait=0)
     assert batch.messages == [] or all(message["type"] not in ("text", "binary") for message in batch.messages)
     memory_is_judged()

@@ -264,7 +264,7 @@ extension API {
   static var outcomeUnknown: Problem {
     Problem(
       .outcomeUnknown,
-      "the gateway that holds the session was lost after the request was sent to it, and may have executed it: repeat it only if that does no harm, a POST of messages with the same Idempotency-Key"
+      "the holder of the session was lost after the request was sent to it, and may have executed it: repeat it only if that does no harm, a POST of messages with the same Idempotency-Key"
     )
   }
 
@@ -279,7 +279,7 @@ extension API {
       let address = common.access.isOpen ? " at \(peer)" : ""
       let unreachable = Problem(
         .holderUnavailable,
-        "this gateway cannot connect to the gateway that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After"
+        "this gateway cannot connect to the holder of the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After"
       )
       respond(with: common.storeProblem ?? unreachable, into: &response)
     case .closed:
@@ -321,7 +321,7 @@ final class HeldMovableRequest: WaitingRequest {
   var hasNewData: Bool {
     if !hasMoved {
       let hasNewData = request.hasNewData
-      // Checked after the data, which may be from a time when another gateway held the session.
+      // Checked after the data, which may be from a time when the session was remote.
       guard session.hasLeft else { return hasNewData }
       if hasNewData, request.isFact { return true }
       moveOn()

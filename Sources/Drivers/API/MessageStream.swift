@@ -154,7 +154,7 @@ final class MessageStream: Source {
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
     let replica = SessionReplica(of: session, api.common)
-    // Read before `isHere`: it is then the state of a session that this gateway held.
+    // Read before `isHere`: it is then the state of a session that was local.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       options.format.write(replica, into: &text)

@@ -72,11 +72,12 @@ struct Problem: Error {
       case .superseded: Row("superseded", .conflict, "Another receive has taken over")
       case .leaseLost: Row("lease-lost", .conflict, "The lease is not valid")
       case .tooManyConsumers: Row("too-many-consumers", .serviceUnavailable, "Too many consumers", .after(60))
-      case .sessionConflict: Row("session-conflict", .conflict, "The session is another one")
+      case .sessionConflict:
+        Row("session-conflict", .conflict, "The session is configured, or was created with other settings")
       case .sessionNotOwned: Row("session-not-owned", .forbidden, "The session belongs to another client")
       case .tooManySessions: Row("too-many-sessions", .serviceUnavailable, "Too many sessions", .after(60))
       case .holderUnavailable:
-        Row("holder-unavailable", .serviceUnavailable, "No gateway holds the session at present", .after(1))
+        Row("holder-unavailable", .serviceUnavailable, "The session has no holder at present", .after(1))
       case .outcomeUnknown: Row("outcome-unknown", .badGateway, "The outcome of the request is not known")
       }
     }

@@ -99,7 +99,7 @@ extension API {
     case .full(let until) where field.isForwarded:
       throw Problem(
         .tooManyKeys,
-        "the gateway that holds the session remembers \(CommonState.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
+        "the holder of the session remembers \(CommonState.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
         .retryAfter(Self.retryAfter(until, now)))
     case .full(let until):
       throw Problem(
@@ -227,7 +227,7 @@ extension API {
       common.metrics.refusedMessages.add(.upstreamDown, count)
       throw Problem(
         .upstreamDown,
-        "the TTL of \(timeToLive.text) has ended while the request waited for a gateway that holds the session: the message was not accepted"
+        "the TTL of \(timeToLive.text) has ended while the request waited for a holder of the session: the message was not accepted"
       )
     }
     return timeToLive - waited
@@ -260,7 +260,7 @@ extension API {
       case .burst: ("\(queue.burst) messages, with TTL: 0", "burst")
       }
     return
-      "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key, or if another gateway has the session, it is accepted as a whole or not at all: send several batches, each with its own key"
+      "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)). With an Idempotency-Key, or if the holder of the session is another gateway, a batch is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
   private func queue(

@@ -118,7 +118,7 @@ struct SessionReplica {
     output.append("session      \(session.name): \(state)")
     if let holder = session.placement.holder, let peer = holder.peer {
       let address = showsAddress ? " at \(peer.address)" : ""
-      output.append(", held by gateway \(peer.gateway)\(address) in term \(holder.term)")
+      output.append("; its holder is gateway \(peer.gateway)\(address) in term \(holder.term)")
     }
     output.append(session.isCurrent ? "; the copy is current" as StaticString : "; the copy is not current")
     if let lag = session.lag { output.append(", the newest push was \(lag.nanoseconds / 1_000_000) ms late") }

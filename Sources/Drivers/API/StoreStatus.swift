@@ -41,7 +41,7 @@ struct StoreStatus {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
     return Problem(
       .storeFailed,
-      "this gateway does not know which gateway holds the session: \(redisProblem)\(showsReason ? " (\(failure))" : ""). Nothing was done: repeat the request after the time in Retry-After"
+      "this gateway does not know the holder of the session: \(redisProblem)\(showsReason ? " (\(failure))" : ""). Nothing was done: repeat the request after the time in Retry-After"
     )
   }
 

@@ -44,13 +44,13 @@ package final class RedisStoreMetrics: Sendable {
             [("script", name)])
         )
       })
-    local = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
+    local = registry.gauge("drawbridge_store_held_sessions", "Sessions whose holder is this gateway.")
     damaged = registry.gauge(
       "drawbridge_store_damaged_sessions",
       "Sessions that this gateway does not use, because their data in Redis is damaged.")
     takeOvers = registry.counter("drawbridge_store_takeovers_total", "Sessions that this gateway has acquired.")
     fenced = registry.counter(
-      "drawbridge_store_fenced_total", "Sessions that another gateway has acquired while this one held them.")
+      "drawbridge_store_fenced_total", "Sessions that another gateway has acquired from this gateway.")
     histories = registry.counter("drawbridge_store_histories_total", "How often Redis has had another history.")
     unreachable = registry.gauge(
       "drawbridge_peers_unreachable", "Other gateways that this one has never reached at their addresses.")

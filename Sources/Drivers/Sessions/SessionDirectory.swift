@@ -137,7 +137,7 @@ package final class SessionDirectory: Sendable {
     let plan = profiles.plan(of: definition)
     if plan == nil {
       created.log(
-        "this gateway cannot hold a session that a client has created, since its profile is missing or does not allow its variables",
+        "this gateway cannot be the holder of a session that a client has created, since its profile is missing or does not allow its variables",
         [.text("session", name), .text("profile", definition.profile)])
     }
     return created.add(

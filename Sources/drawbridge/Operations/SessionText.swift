@@ -20,8 +20,8 @@ enum SessionText {
     case "offline": return "no network\(since)"
     case "resolving", "connecting", "proxying", "securing", "upgrading", "opening": return "connecting (\(name))"
     case "closing": return "closing"
-    case "no-holder": return "no gateway holds it"
-    case "elsewhere": return "held by another gateway"
+    case "no-holder": return "no holder"
+    case "elsewhere": return "its holder is another gateway"
     default: return name
     }
   }

@@ -90,7 +90,8 @@ import Testing
     return passed.all
   }
 
-  /// Replaces parts that differ from run to run: ids, times, and numbers in the bodies of responses.
+  /// Replaces parts that differ from run to run: ids, times, and numbers in the bodies of responses. The title of a
+  /// problem is text for people, which no gateway reads.
   private func masked(_ text: String) -> String {
     let parts = text.components(separatedBy: "\r\n\r\n")
     // Earlier gateways do not send `drawbridge-retention`, and ignore it.
@@ -100,7 +101,7 @@ import Testing
     }
     guard head[0].hasPrefix("HTTP/") else { return head.joined(separator: "\n") + "\n\n" + parts[1] }
     let fields = head.map { $0.hasPrefix("Content-Length: ") ? "Content-Length: *" : $0 }
-    let body = parts[1].replacing(/-[0-9a-f]{12}\./, with: "-0.").replacing(/"request_id":"[^"]*"/, with: "")
+    let body = parts[1].replacing(/-[0-9a-f]{12}\./, with: "-0.").replacing(/"(request_id|title)":"[^"]*"/, with: "")
       .replacing(/[0-9]+/, with: "0")
     return fields.joined(separator: "\n") + "\n\n" + body
   }

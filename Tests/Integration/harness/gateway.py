@@ -259,7 +259,7 @@ class Gateway:
         try:
             await asyncio.wait_for(self.process.wait(), within)
         except TimeoutError:
-            raise AssertionError(f"still running {within} s after it was told to end:\n{self.output[-4000:]}") from None
+            raise AssertionError(f"still running {within} s after the signal to end:\n{self.output[-4000:]}") from None
         await asyncio.gather(*self._readers)
         return self.process.returncode
 

@@ -112,9 +112,9 @@ class Receipts:
             for id in chunk:
                 self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: x\r\n{self._fields}\r\n".encode())
             for id in chunk:
-                told = await self._response()
-                assert told["id"] == id, (id, told)
-                responses.append(told["state"])
+                response = await self._response()
+                assert response["id"] == id, (id, response)
+                responses.append(response["state"])
         return responses
 
     async def _response(self):
@@ -231,14 +231,14 @@ class KillRun:
         client = gateway.client()
         posting = asyncio.create_task(self._post_all(client))
         asking = asyncio.create_task(self._ask_until_final(gateway.address(), lambda: not posting.done()))
-        told = 0
+        reported = 0
         while not posting.done():
             done, _ = await asyncio.wait([posting, asking], timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            if progress and self.upstream.killed - told >= 100:
-                told = self.upstream.killed
-                progress(f"{told} of {self.upstream.deaths} deaths, {len(self._messages)} messages")
+            if progress and self.upstream.killed - reported >= 100:
+                reported = self.upstream.killed
+                progress(f"{reported} of {self.upstream.deaths} deaths, {len(self._messages)} messages")
         await asyncio.wait_for(asking, 2 * _TTL)
         await self._judge_totals(client)
         self._judge_messages()
@@ -258,7 +258,7 @@ class KillRun:
         states = collections.Counter(message.state for message in self._messages.values())
         for state in FINAL:
             if totals[state] != states[state]:
-                self._faults.append(f"{totals[state]} {state} were counted, and {states[state]} told one by one")
+                self._faults.append(f"{totals[state]} {state} were counted, and {states[state]} reported one by one")
 
     def _judge_messages(self):
         arrived = [payload.split(b" ")[0].decode() for payload in self.upstream.received]

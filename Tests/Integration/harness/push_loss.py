@@ -24,7 +24,7 @@ class PushVerdict:
     def __str__(self):
         return (
             f"{sum(self.deaths.values())} deaths; {self.sent} pushes sent, {self.read} read by each of {_READERS} "
-            f"readers, {self.missed} lost with a connection, all within {self.gaps} gaps told of; "
+            f"readers, {self.missed} lost with a connection, all within {self.gaps} reported gaps; "
             f"{self.aborted} polls aborted; {len(self.faults)} faults"
         )
 
@@ -69,7 +69,7 @@ class _Reader:
             if number <= before:
                 self.faults.append(f"{number} came behind {before}")
             elif number > before + 1 and index not in self.gaps:
-                self.faults.append(f"{before + 1} to {number - 1} are missing, and no gap was told")
+                self.faults.append(f"{before + 1} to {number - 1} are missing, and no gap was reported")
         return self.faults
 
 
@@ -104,14 +104,14 @@ class PushRun:
         cursor = (await client.poll(cursor="earliest", wait=0)).cursor
         readers = [_Reader(random.Random(self._random.random())) for _ in range(_READERS)]
         reading = [asyncio.create_task(reader.read(client, cursor, lambda: self._goal)) for reader in readers]
-        told = 0
+        reported = 0
         while not all(task.done() for task in reading):
             done, _ = await asyncio.wait(reading, timeout=0.5, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
-            if progress and self.upstream.killed - told >= 100:
-                told = self.upstream.killed
-                progress(f"{told} of {self.upstream.deaths} deaths, {self._sent} pushes")
+            if progress and self.upstream.killed - reported >= 100:
+                reported = self.upstream.killed
+                progress(f"{reported} of {self.upstream.deaths} deaths, {self._sent} pushes")
         self._is_over = True
         last = min(reader.numbers[-1] for reader in readers)
         for reader in readers:
@@ -120,7 +120,7 @@ class PushRun:
         first = readers[0]
         for reader in readers[1:]:
             if reader.numbers != first.numbers or reader.gaps != first.gaps:
-                faults.append("two readers were not told the same")
+                faults.append("two readers did not get the same")
         return PushVerdict(
             deaths=self.upstream.died,
             sent=self._sent,

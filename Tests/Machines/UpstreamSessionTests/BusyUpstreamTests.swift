@@ -161,7 +161,7 @@ import Testing
     let start = session.now
     for sent in 1...8 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * 8 * 1_024) == []) }
     #expect(session.now - start > .seconds(30), "longer than the whole setup may take otherwise")
-    #expect(session.answered(1).last == "opening→ready")
+    #expect(session.setupResponded(1).last == "opening→ready")
   }
 
   @Test func aSetupWithoutAResponseTimesOutAfterItsMessage() {

@@ -74,7 +74,7 @@ import Testing
     }
     _ = session.open()
     #expect(session.upgraded(1) == ["resolving→opening", "say 0 #1", "say 1 #1"])
-    #expect(session.answered(1) == ["say 2 #1", "send #1", "opening→ready"])
+    #expect(session.setupResponded(1) == ["say 2 #1", "send #1", "opening→ready"])
   }
 
   @Test func failsASetupWithoutAResponse() {
@@ -98,10 +98,10 @@ import Testing
     _ = session.open()
     _ = session.upgraded(1)
     session.pass(.seconds(2))
-    #expect(session.answered(1) == ["say 1 #1"])
+    #expect(session.setupResponded(1) == ["say 1 #1"])
     #expect(session.machine.nextDeadline == session.now + .seconds(12))
     session.pass(.seconds(11))
-    #expect(session.answered(1) == ["say 2 #1"])
+    #expect(session.setupResponded(1) == ["say 2 #1"])
     #expect(session.wait() == ["discard #1", "opening→backoff"])
     #expect(session.waited == .seconds(7), "the limit of all steps together")
   }
@@ -116,11 +116,11 @@ import Testing
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.wait() == ["skip 0 #1"] && session.waited == .seconds(3))
-    #expect(session.answered(1) == ["say 1 #1"])
+    #expect(session.setupResponded(1) == ["say 1 #1"])
     session.pass(.seconds(1))
-    #expect(session.answered(1) == ["say 2 #1"])
+    #expect(session.setupResponded(1) == ["say 2 #1"])
     #expect(session.wait() == ["skip 2 #1"] && session.waited == .seconds(3))
-    #expect(session.answered(1) == ["send #1", "opening→ready"])
+    #expect(session.setupResponded(1) == ["send #1", "opening→ready"])
   }
 
   @Test func anOptionalStepDoesNotExtendTheSetup() {
@@ -132,7 +132,7 @@ import Testing
     _ = session.open()
     _ = session.upgraded(1)
     session.pass(.seconds(9))
-    _ = session.answered(1)
+    _ = session.setupResponded(1)
     session.pass(.seconds(2))
     #expect(session.machine.nextDeadline == session.now + .seconds(1))
     #expect(session.wait().last == "opening→backoff")

@@ -43,7 +43,7 @@ final class Dialogue {
   func upgraded(_ generation: UInt64) -> [String] {
     words(machine.upgraded(Generation(generation), now: now, using: &random))
   }
-  func answered(_ generation: UInt64) -> [String] {
+  func setupResponded(_ generation: UInt64) -> [String] {
     words(machine.setupResponseReceived(Generation(generation), now: now, using: &random))
   }
   func redirected(_ generation: UInt64) -> [String] {

@@ -216,7 +216,7 @@ import Testing
     for generation in 0...current + 5 where generation != current && generation != served {
       #expect(session.advance(to: .upgrading, generation) == [])
       #expect(session.upgraded(generation) == [])
-      #expect(session.answered(generation) == [])
+      #expect(session.setupResponded(generation) == [])
       #expect(session.redirected(generation) == [])
       #expect(session.failed(.status(503, retryAfter: .hours(1)), generation) == [])
       #expect(session.bytesReceived(generation) == [])
@@ -238,7 +238,7 @@ import Testing
     for connection in 1...3 as ClosedRange<UInt64> {
       #expect(
         session.upgraded(connection).filter { $0.hasPrefix("say") } == ["say 0 #\(connection)", "say 1 #\(connection)"])
-      _ = session.answered(connection)
+      _ = session.setupResponded(connection)
       for beat in 1...100 as ClosedRange<UInt64> {
         #expect(session.wait() == ["ping \(beat) #\(connection)"])
         #expect(session.bytesReceived() == [])
@@ -278,7 +278,7 @@ extension Dialogue {
   @discardableResult
   fileprivate func becomesReady() -> [String] {
     let actions = state == .settingUp ? [] : upgraded(machine.generation.number)
-    return state == .settingUp ? answered(machine.generation.number) : actions
+    return state == .settingUp ? setupResponded(machine.generation.number) : actions
   }
 
   /// Ends every connection after `close()`. During a replacement there are two.

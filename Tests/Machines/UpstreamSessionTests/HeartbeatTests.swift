@@ -33,7 +33,7 @@ import Testing
     var announced = HeartbeatSettings()
     (announced.interval, announced.timeout) = (.milliseconds(22_500), .seconds(20))
     session.machine.heartbeatAnnounced(announced, Generation(1), now: session.now)
-    _ = session.answered(1)
+    _ = session.setupResponded(1)
     for beat in 1...160 {
       #expect(session.wait() == ["beat \(beat) #1"])
       #expect(session.waited == .milliseconds(beat == 1 ? 22_500 : 2_501))
@@ -59,13 +59,13 @@ import Testing
     _ = session.open()
     _ = session.upgraded(1)
     session.machine.heartbeatAnnounced(announced, Generation(1), now: session.now)
-    _ = session.answered(1)
+    _ = session.setupResponded(1)
     for beat in 1...3 {
       #expect(session.wait() == ["beat \(beat) #1"] && session.waited == .seconds(20))
       session.machine.heartbeatResponseReceived(Generation(1))
     }
     session.pass(.seconds(5))
-    #expect(session.answered(1).last == "opening→ready")
+    #expect(session.setupResponded(1).last == "opening→ready")
     #expect(session.wait() == ["beat 4 #1"] && session.waited == .seconds(15), "it goes on")
     #expect(session.wait() == ["beat 5 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(10))

@@ -19,8 +19,8 @@ import Testing
     let session = ready()
     _ = session.machine.replace(because: reason, now: session.now)
     #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
-    let told = session.machine.history.entries.last
-    #expect(told?.nextAttempt == session.machine.nextAttempt, "the next try is told of")
+    let last = session.machine.history.entries.last
+    #expect(last?.nextAttempt == session.machine.nextAttempt, "the history has the time of the next attempt")
     #expect((30...60).contains(session.untilDial?.seconds ?? 0))
     #expect(session.wait() == ["ready→replacing", "dial #3"])
     #expect(session.causes.last == .replacement(reason))
@@ -65,7 +65,7 @@ import Testing
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
-    _ = session.answered(1)
+    _ = session.setupResponded(1)
     _ = session.replace()
     #expect(session.upgraded(2) == ["say 0 #2"])
     #expect(session.closed(1008, 2) == ["close 1008 #2", "discard #2", "replacing→ready"])

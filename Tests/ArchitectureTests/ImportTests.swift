@@ -237,6 +237,29 @@ import Testing
     }
   }
 
+  /// Responses to TLS or a flush may come between `advance` and `finish`, and a getter is read at any time. Only
+  /// `advance` may lease, withdraw, forward or move a position.
+  @Test func aWaitingRequestActsOnlyWhenItAdvances() throws {
+    let acts =
+      /\b(advance\((\.|cause|at:)|reject\(|take\(\w|lease\(|r\?\.forward\(|followCopy\(|findMessages\(|hasNews\()/
+    let writes =
+      /^( +)(\w+ )*(func (finish|conclude|beginStream)\(at now:|var \w+: [^=]*\{)/
+    var writers = 0
+    for file in try Self.sources(of: "Drivers/API") {
+      var end: String?
+      for line in try String(contentsOf: file, encoding: .utf8).split(separator: "\n") {
+        let start = end == nil ? line.firstMatch(of: writes) : nil
+        if let start {
+          writers += 1
+          if line.hasSuffix("{") { end = start.1 + "}" }
+        }
+        if start != nil || end != nil { #expect(!line.contains(acts), "\(file.lastPathComponent): \(line)") }
+        if let last = end, line == last { end = nil }
+      }
+    }
+    #expect(writers > 50)
+  }
+
   @Test func noShippedTargetImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

@@ -1,7 +1,6 @@
 import Access
 import ByteStreams
 import HTTPServer
-import Host
 import Inbox
 import Metrics
 import Reactor
@@ -69,32 +68,30 @@ private final class ReadAwaitingCopy: WaitingRequest {
   private var isStream: Bool { parameters.streamFormat != nil }
 
   var heldCount: Gauge? { api.common.metrics.heldPolls }
-  var notifier: Notifier { session.inbox.notifier }
 
-  var deadline: MonotonicTime {
+  private var deadline: MonotonicTime {
     if poll != nil { return end }
     // Without a cursor, an early response with a position is better than a long wait.
     return isStream || parameters.start.cursor == nil ? patience : max(patience, end)
   }
 
-  var hasNewData: Bool {
-    if poll != nil { return pollHasNewData }
-    advance()
-    guard awaited == nil else { return false }
-    guard !isStream, parameters.wait > .zero, let start = try? resolve(at: ProcessInformation.monotonicTime())
-    else { return true }
-    poll = Poll(session: session, start: start, options: parameters.options)
-    return pollHasNewData
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    if poll == nil {
+      followCopy()
+      if awaited == nil {
+        guard !isStream, parameters.wait > .zero, let start = try? resolve(at: now) else { return .ready }
+        poll = Poll(session: session, start: start, options: parameters.options)
+      }
+    }
+    return poll?.hasNewData() ?? false ? .ready : .wait(session.inbox.notifier, until: deadline)
   }
 
   private func resolve(at now: MonotonicTime) throws(Problem) -> ReadStart {
     try api.resolve(parameters.start, of: session, at: now)
   }
 
-  private var pollHasNewData: Bool { poll?.hasNewData() ?? false }
-
   /// Checks whether the copy can now serve the request.
-  private func advance() {
+  private func followCopy() {
     // Another client may have created a session under the same name, which this client must not read.
     if session.inbox.hasEnded, let next = api.common.sessions.find(session.name), grant?.allows(next) ?? false {
       session = next
@@ -104,9 +101,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
   }
 
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? {
-    guard let format = parameters.streamFormat else { return nil }
-    advance()
-    guard let start = try? resolve(at: now) else { return nil }
+    guard let format = parameters.streamFormat, let start = try? resolve(at: now) else { return nil }
     return api.stream(parameters, format, of: session, from: start, until: end, for: grant, into: &response)
   }
 
@@ -117,7 +112,6 @@ private final class ReadAwaitingCopy: WaitingRequest {
       }
       return
     }
-    advance()
     do throws(Problem) {
       if let awaited, awaited.isNeeded, let cursor = parameters.start.cursor, !session.inbox.isClosed {
         // Whether there are messages or a gap after the cursor is not known here.

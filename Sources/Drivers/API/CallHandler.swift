@@ -31,7 +31,7 @@ extension API {
       preferredWait: call.preferredWait)
     let deadline = deadline(after: call.wait, for: grant, at: now)
     let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
-    if call.wait > .zero, !held.hasNewData { return .wait(held) }
+    if call.wait > .zero, case .wait = held.advance(.news, at: now) { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond
   }
@@ -160,18 +160,19 @@ private struct HeldCall: WaitingRequest {
   let deadline: MonotonicTime
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { pending.call.notifier }
-  /// Few calls use the same notifier.
-  var isConcerned: Bool { hasNewData }
-  /// The session also waits for the reply, within `shutdown.flush`.
-  var endsAtDrain: Bool { false }
   var effect: HeldEffect { .changeAndData }
   var residue: Residue { .mayBeDone }
-  var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }
 
   private var pending: PendingCall {
     guard let pending = api.calls[slot] else { preconditionFailure("a call waits that has ended") }
     return pending
+  }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    let pending = pending
+    // At a drain, the session also waits for the reply, within `shutdown.flush`.
+    return pending.session.upstream.isOver(pending.call)
+      ? .ready : .wait(pending.call.notifier, until: deadline, endsAtDrain: false)
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

@@ -21,7 +21,7 @@ extension API {
     let delivery = WaitingDelivery(
       api: self, session: session, id: id, deadline: deadline,
       caller: grant.flatMap { $0.scopes.contains(.call) ? $0 : nil })
-    if deadline > now, !delivery.hasNewData {
+    if deadline > now, case .wait = delivery.advance(.news, at: now) {
       session.upstream.beginWaitingForConfirmations()
       return .wait(delivery)
     }
@@ -40,19 +40,18 @@ private struct WaitingDelivery: HolderRequest {
   let caller: Grant?
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { session.upstream.deliveryNotifier }
 
-  /// Also true for an unknown message: it never existed, or its final state was dropped.
-  var hasNewData: Bool { id.isLost || session.upstream.isSettled(sequence) || isClosed }
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    // An unknown message is settled, too: it never existed, or its final state was dropped.
+    id.isLost || session.upstream.isSettled(sequence) || isClosed
+      ? .ready : .wait(session.upstream.deliveryNotifier, until: deadline)
+  }
 
   /// Whether a client has closed a stored session, so that no message gets a state any more. A session that is not
   /// stored gives each message a final state when it ends.
   private var isClosed: Bool { session.inbox.isClosed && session.upstream.isStored }
 
   private var sequence: UInt64 { id.number }
-
-  /// The notifier reports final states of all messages of the session.
-  var isConcerned: Bool { hasNewData }
 
   /// If the message gets a state after this gateway's deadline, it may have another state at the next holder.
   var isFact: Bool { false }

@@ -297,8 +297,6 @@ final class HeldMovableRequest: WaitingRequest {
   private let session: Session
   private let message: ForwardedRequest
   private let api: API
-  let heldCount: Gauge?
-  let notifier: Notifier
   private var hasMoved = false
   /// The effect that the request had before it moved. At the next holder it has no further effect.
   private var effectBefore = HeldEffect.none
@@ -310,34 +308,26 @@ final class HeldMovableRequest: WaitingRequest {
     self.session = session
     self.message = message
     self.api = api
-    (heldCount, notifier) = (request.heldCount, request.notifier)
   }
 
-  var deadline: MonotonicTime {
-    if let exchange { return exchange.deadline + .seconds(1) }
-    return hasMoved ? .zero : request.deadline
-  }
+  var heldCount: Gauge? { request.heldCount }
+  var effect: HeldEffect { hasMoved ? effectBefore : request.effect }
 
-  var hasNewData: Bool {
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     if !hasMoved {
-      let hasNewData = request.hasNewData
+      let step = request.advance(cause, at: now)
       // Checked after the data, which may be from a time when the session was remote.
-      guard session.hasLeft else { return hasNewData }
-      if hasNewData, request.isFact { return true }
+      guard session.hasLeft, cause == .news else { return step }
+      if case .ready = step, request.isFact { return .ready }
       moveOn()
     }
-    return exchange.map { $0.outcome != nil } ?? true
+    return exchange?.step() ?? .ready
   }
-
-  /// Once it has moved, another deadline applies.
-  var isConcerned: Bool { hasMoved ? hasNewData : !session.isHere || request.isConcerned }
-  var endsAtDrain: Bool { hasMoved || request.endsAtDrain }
-  var effect: HeldEffect { hasMoved ? effectBefore : request.effect }
 
   private func moveOn() {
     (hasMoved, effectBefore) = (true, request.effect)
     request.abandon()
-    exchange = api.forwarder?.forward(message, to: session.placement, notifying: notifier)
+    exchange = api.forwarder?.forward(message, to: session.placement)
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -352,6 +342,13 @@ final class HeldMovableRequest: WaitingRequest {
   }
 }
 
+extension ForwardedExchange {
+  /// The exchange ends by its own deadline. The deadline of the wait is later, so that it never comes first.
+  fileprivate func step(endsAtDrain: Bool = true) -> WaitStep {
+    outcome == nil ? .wait(notifier, until: deadline + .seconds(1), endsAtDrain: endsAtDrain) : .ready
+  }
+}
+
 /// A request that waits for the response of the holder. The struct fits inline in the connection.
 private struct HeldForward: WaitingRequest {
   let api: API
@@ -360,13 +357,10 @@ private struct HeldForward: WaitingRequest {
   let effectAtHolder: HeldEffect
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { exchange.notifier }
   var effect: HeldEffect { exchange.mayHaveBeenExecuted ? effectAtHolder : .none }
   var residue: Residue { effect == .none ? .nothing : .mayBeDone }
-  /// The exchange ends by its own deadline. This deadline is later, so that it never comes first.
-  var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
-  var hasNewData: Bool { exchange.outcome != nil }
-  var isConcerned: Bool { hasNewData }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep { exchange.step(endsAtDrain: endsAtDrain) }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     // Without an outcome, the server is draining. A request that ends because of that has no effect at the holder,

@@ -85,19 +85,10 @@ struct HeldConsumerRequest: HolderRequest {
   let api: API
   let slot: Int32
   let isReceive: Bool
-  let isStored: Bool
-  /// The deadline of a wait that does not depend on the store.
-  let clientDeadline: MonotonicTime
 
   fileprivate init(_ pending: Pending, _ api: API) {
     self.api = api
     isReceive = pending.isReceive
-    isStored = pending.target.session.consumers.isStored
-    if case .receiving(let receive) = pending.phase {
-      clientDeadline = receive.deadline
-    } else {
-      clientDeadline = pending.storeDeadline
-    }
     slot = Int32(api.consumerRequests.insert(pending))
   }
 
@@ -107,34 +98,6 @@ struct HeldConsumerRequest: HolderRequest {
   }
 
   var heldCount: Gauge? { isReceive ? api.common.metrics.heldReceives : nil }
-  var notifier: Notifier { pending.target.session.consumers.notifier }
-  /// The notifier serves all consumers of the session, and usually another worker takes the push. The deadline changes
-  /// once a push is leased, since the lease must be stored, and once an acknowledgement is stored.
-  var isConcerned: Bool {
-    guard isStored else { return hasNewData }
-    let before = deadline
-    return hasNewData || deadline != before
-  }
-
-  var deadline: MonotonicTime {
-    guard isStored else { return clientDeadline }
-    let pending = pending
-    return switch pending.phase {
-    case .receiving(let receive):
-      receive.acknowledgement == nil ? receive.deadline : max(receive.deadline, pending.storeDeadline)
-    case .storing, .complete, .refused: pending.storeDeadline
-    }
-  }
-
-  /// A request must not be acknowledged before its changes are stored, so it then does not end at a drain.
-  var endsAtDrain: Bool {
-    guard isStored else { return true }
-    return switch pending.phase {
-    case .receiving(let receive): !pending.isUnstored(receive.acknowledgement)
-    case .storing: false
-    case .complete, .refused: true
-    }
-  }
 
   /// Leases are taken back when the request is abandoned, so they are not an effect.
   var effect: HeldEffect {
@@ -143,57 +106,11 @@ struct HeldConsumerRequest: HolderRequest {
     return .change
   }
 
-  private func outcome(of ticket: JournalTicket) -> JournalOutcome { pending.outcome(of: ticket) }
-
-  var hasNewData: Bool {
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     var pending = pending
-    switch pending.phase {
-    case .receiving(var receive):
-      // The next holder has the pushes. A closed session has none.
-      guard !pending.target.session.hasLeft else { return false }
-      let hasNews = receive.hasNews()
-      if receive.acknowledgement != nil, !pending.isUnstored(receive.acknowledgement) {
-        receive.acknowledgement = nil
-        pending.endStoring()
-      }
-      pending.phase = .receiving(receive)
-      if isStored {
-        if hasNews { take(receive, &pending) } else if hasFailed(receive.acknowledgement) { refuse(&pending) }
-      }
-      api.consumerRequests[Int(slot)] = pending
-      return switch pending.phase {
-      case .receiving: hasNews
-      case .storing(_, let ticket): outcome(of: ticket) != .pending
-      case .complete, .refused: true
-      }
-    case .storing(_, let ticket): return outcome(of: ticket) != .pending
-    case .complete, .refused: return true
-    }
-  }
-
-  private func hasFailed(_ ticket: JournalTicket?) -> Bool { ticket.map { outcome(of: $0) == .failed } ?? false }
-
-  private func refuse(_ pending: inout Pending) {
-    pending.phase = .refused(pending.target.problem(.notStored))
-  }
-
-  /// Takes the pushes. If they are leased, that must be stored before the response is sent.
-  private func take(_ receive: PendingReceive, _ pending: inout Pending) {
-    let now = ProcessInformation.monotonicTime()
-    do throws(Problem) {
-      let result = try api.take(receive, at: now)
-      guard let ticket = result.ticket(in: pending.target.session.consumers) else {
-        pending.phase = .complete(result)
-        return
-      }
-      pending.phase = .storing(result, ticket)
-      pending.noteLeases(of: result, at: now)
-      // The request may have waited for the push longer than the limit for the store.
-      pending.storeDeadline = min(now + pending.target.storeWait, pending.start + pending.target.longestWait)
-      pending.beginStoring()
-    } catch {
-      pending.phase = .refused(error)
-    }
+    pending.advance(cause, api, at: now)
+    api.consumerRequests[Int(slot)] = pending
+    return pending.step
   }
 
   var session: Session { pending.target.session }
@@ -206,34 +123,18 @@ struct HeldConsumerRequest: HolderRequest {
   }
 
   func conclude(at now: MonotonicTime, into response: inout Response) {
-    var pending = pending
+    let pending = pending
     end(pending, at: now)
-    if case .receiving(let receive) = pending.phase {
-      do throws(Problem) {
-        if pending.isUnstored(receive.acknowledgement) { throw pending.target.problem(.notStored) }
-        // If consumers are stored, a lease would have to wait for the store, and there was nothing to lease.
-        pending.phase = .complete(try api.take(receive, limit: isStored ? 0 : nil, at: now))
-      } catch {
-        pending.phase = .refused(error)
-      }
-    }
-    if case .storing(let result, let ticket) = pending.phase {
-      if pending.outcome(of: ticket) == .stored {
-        pending.phase = .complete(result)
-      } else {
-        withdraw(pending, at: now)
-        refuse(&pending)
-      }
-    }
     switch pending.phase {
-    case .complete(let result):
+    // `advance` has refused a result that is not stored.
+    case .complete(let result), .storing(let result, _):
       api.write(result, of: pending.target, into: &response)
       // A push that arrived before this request was delayed by other workers, so it is not measured.
       if pending.turn != nil, let arrival = result.arrival, arrival >= pending.start {
         api.latencies.note(.pushToConsumer, since: arrival)
       }
     case .refused(let problem): api.respond(with: problem, into: &response)
-    case .receiving, .storing: break
+    case .receiving: preconditionFailure("a receive ends that may take pushes")
     }
   }
 
@@ -241,16 +142,7 @@ struct HeldConsumerRequest: HolderRequest {
   func abandon() {
     let (pending, now) = (pending, ProcessInformation.monotonicTime())
     end(pending, at: now)
-    withdraw(pending, at: now)
-  }
-
-  /// Takes back the leases of this request.
-  private func withdraw(_ pending: Pending, at now: MonotonicTime) {
-    switch pending.phase {
-    case .storing(.leased(let batch, _), _), .complete(.leased(let batch, _)):
-      pending.target.session.consumers.withdraw(batch, of: pending.target.name, now: now)
-    case .storing, .complete, .receiving, .refused: break
-    }
+    pending.withdraw(at: now)
   }
 
   private func end(_ pending: Pending, at now: MonotonicTime) {
@@ -260,6 +152,83 @@ struct HeldConsumerRequest: HolderRequest {
     }
     pending.endStoring()
     api.consumerRequests.remove(Int(slot))
+  }
+}
+
+extension HeldConsumerRequest.Pending {
+  /// What the request waits for.
+  fileprivate var step: WaitStep {
+    let notifier = target.session.consumers.notifier
+    // A request must not be acknowledged before its changes are stored, so it then does not end at a drain.
+    switch phase {
+    case .receiving(let receive) where receive.acknowledgement == nil: return .wait(notifier, until: receive.deadline)
+    case .receiving(let receive):
+      return .wait(notifier, until: max(receive.deadline, storeDeadline), endsAtDrain: false)
+    // A result that fails after `advance` has looked is refused at its notification.
+    case .storing(_, let ticket) where outcome(of: ticket) != .stored:
+      return .wait(notifier, until: storeDeadline, endsAtDrain: false)
+    case .storing, .complete, .refused: return .ready
+    }
+  }
+
+  fileprivate mutating func advance(_ cause: WaitCause, _ api: API, at now: MonotonicTime) {
+    switch phase {
+    case .receiving(let receive) where cause == .end:
+      if isUnstored(receive.acknowledgement) { return refuse() }
+      // If consumers are stored, a lease would have to wait for the store, and there was nothing to lease.
+      take(receive, limit: target.session.consumers.isStored ? 0 : nil, api)
+    case .receiving(var receive):
+      // The next holder has the pushes. A closed session has none.
+      guard !target.session.hasLeft else { return }
+      let hasNews = receive.hasNews()
+      if receive.acknowledgement != nil, !isUnstored(receive.acknowledgement) {
+        receive.acknowledgement = nil
+        endStoring()
+      }
+      phase = .receiving(receive)
+      if hasNews {
+        take(receive, api)
+      } else if let ticket = receive.acknowledgement, outcome(of: ticket) == .failed {
+        refuse()
+      }
+    case .storing(_, let ticket):
+      let outcome = outcome(of: ticket)
+      guard outcome == .failed || outcome == .pending && cause == .end else { return }
+      withdraw(at: now)
+      refuse()
+    case .complete, .refused: break
+    }
+  }
+
+  /// Takes the pushes. If they are leased, that must be stored before the response is sent.
+  private mutating func take(_ receive: PendingReceive, limit: Int? = nil, _ api: API) {
+    // Read here: if the process was stopped in this turn, a lease would otherwise end later than it is stored.
+    let now = ProcessInformation.monotonicTime()
+    do throws(Problem) {
+      let result = try api.take(receive, limit: limit, at: now)
+      guard let ticket = result.ticket(in: target.session.consumers) else {
+        phase = .complete(result)
+        return
+      }
+      phase = .storing(result, ticket)
+      noteLeases(of: result, at: now)
+      // The request may have waited for the push longer than the limit for the store.
+      storeDeadline = min(now + target.storeWait, start + target.longestWait)
+      beginStoring()
+    } catch {
+      phase = .refused(error)
+    }
+  }
+
+  private mutating func refuse() { phase = .refused(target.problem(.notStored)) }
+
+  /// Takes back the leases of this request.
+  fileprivate func withdraw(at now: MonotonicTime) {
+    switch phase {
+    case .storing(.leased(let batch, _), _), .complete(.leased(let batch, _)):
+      target.session.consumers.withdraw(batch, of: target.name, now: now)
+    case .storing, .complete, .receiving, .refused: break
+    }
   }
 }
 

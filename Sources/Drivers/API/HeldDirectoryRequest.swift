@@ -21,7 +21,7 @@ final class HeldDirectoryRequest: WaitingRequest {
   private let api: API
   private let request: DefinitionRequest
   private let change: Change
-  let deadline: MonotonicTime
+  private let deadline: MonotonicTime
 
   init(_ api: API, _ request: DefinitionRequest, _ change: Change, at now: MonotonicTime) {
     self.api = api
@@ -34,14 +34,14 @@ final class HeldDirectoryRequest: WaitingRequest {
   private static var wait: TimeSpan { .seconds(5) }
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { request.notifier }
-  var hasNewData: Bool { request.outcome != nil }
-  var isConcerned: Bool { hasNewData }
-  /// The outcome is expected soon, and without it the client does not know whether the session exists.
-  var endsAtDrain: Bool { false }
 
   var effect: HeldEffect {
     if case .lookUp = change { .none } else { .change }
+  }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    // The outcome is expected soon, and without it the client does not know whether the session exists.
+    request.outcome == nil ? .wait(request.notifier, until: deadline, endsAtDrain: false) : .ready
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

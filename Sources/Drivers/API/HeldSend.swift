@@ -51,50 +51,49 @@ struct HeldSend: WaitingRequest {
   let clientDeadline: MonotonicTime
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
-  /// The notifier reports every message of the session that reaches a state for which a client waits. Once the messages
-  /// of this request are stored, the deadline changes, so the server must check this waiter.
-  var isConcerned: Bool { pending.receipt.ticket != nil || hasNewData }
-  /// Messages must not be acknowledged before they are stored.
-  var endsAtDrain: Bool { pending.receipt.ticket == nil }
   var effect: HeldEffect { .change }
   /// The messages stay queued, unless their withdrawal is stored.
   var residue: Residue { .mayBeDone }
-
-  var deadline: MonotonicTime {
-    let pending = pending
-    return pending.receipt.ticket == nil ? clientDeadline : max(clientDeadline, pending.storeDeadline)
-  }
 
   private var pending: PendingSend {
     guard let pending = api.sends[slot] else { preconditionFailure("a request waits that has ended") }
     return pending
   }
 
-  var hasNewData: Bool {
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     var pending = pending
+    let upstream = pending.receipt.session.upstream
     if pending.receipt.ticket != nil {
-      if pending.withdrawal == nil, pending.hasFailed {
-        guard case .isRejected(let withdrawal) = pending.reject() else { return true }
-        pending.withdrawal = withdrawal
-        api.sends[slot] = pending
+      if pending.withdrawal == nil {
+        if pending.isStored {
+          noteStored(&pending, at: now)
+        } else if cause == .end || pending.hasFailed {
+          switch pending.reject() {
+          case .isStored: noteStored(&pending, at: now)
+          case .isRejected(let withdrawal): pending.withdrawal = withdrawal
+          case .isKept: return .ready
+          }
+          api.sends[slot] = pending
+        }
       }
-      if let withdrawal = pending.withdrawal {
-        return pending.receipt.session.upstream.outcome(of: withdrawal) != .pending
+      if let withdrawal = pending.withdrawal, upstream.outcome(of: withdrawal) != .pending { return .ready }
+      if pending.receipt.ticket != nil {
+        // Messages must not be acknowledged before they are stored.
+        let deadline = max(clientDeadline, pending.storeDeadline)
+        return .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
       }
-      guard pending.isStored else { return false }
-      noteStored(&pending)
     }
-    guard pending.parameters.until != .queued else { return true }
+    guard pending.parameters.until != .queued else { return .ready }
     let before = pending.progress
     let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     if pending.progress != before { api.sends[slot] = pending }
     // Another gateway sends the messages now, and knows their states.
-    return isComplete || !pending.receipt.session.isHere
+    let isOver = isComplete || !pending.receipt.session.isHere
+    return isOver ? .ready : .wait(upstream.deliveryNotifier, until: clientDeadline)
   }
 
-  private func noteStored(_ pending: inout PendingSend) {
-    api.accept(pending, at: ProcessInformation.monotonicTime())
+  private func noteStored(_ pending: inout PendingSend, at now: MonotonicTime) {
+    api.accept(pending, at: now)
     pending.receipt.session.upstream.endWaitingForStore()
     pending.receipt.ticket = nil
     pending.key = nil
@@ -102,26 +101,19 @@ struct HeldSend: WaitingRequest {
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    _ = hasNewData
     var pending = pending
-    if pending.receipt.ticket != nil {
-      switch pending.withdrawal.map(StoreRejection.isRejected) ?? pending.reject() {
-      case .isStored: noteStored(&pending)
-      case .isRejected(let withdrawal) where pending.isFinal(withdrawal):
-        api.latencies.note(.storedSend, since: pending.start)
-        noteWithdrawn(pending)
-        end()
-        return api.respond(with: API.storeFailed, into: &response)
-      case .isRejected, .isKept:
-        api.latencies.note(.storedSend, since: pending.start)
-        api.acceptUnstored(pending, at: now)
-        // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
-        let isHere = pending.receipt.session.isHere
-        end()
-        return api.respond(with: isHere ? API.notStoredYet : API.outcomeUnknown, into: &response)
-      }
-    }
     end()
+    if pending.receipt.ticket != nil {
+      api.latencies.note(.storedSend, since: pending.start)
+      if let withdrawal = pending.withdrawal, pending.isFinal(withdrawal) {
+        noteWithdrawn(pending)
+        return api.respond(with: API.storeFailed, into: &response)
+      }
+      api.acceptUnstored(pending, at: now)
+      // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
+      let isHere = pending.receipt.session.isHere
+      return api.respond(with: isHere ? API.notStoredYet : API.outcomeUnknown, into: &response)
+    }
     if pending.parameters.until == .queued {
       api.latencies.note(.storedSend, since: pending.start)
       // As without a store: 202, unless this is a repetition and the outcome of every message is known.

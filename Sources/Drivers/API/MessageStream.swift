@@ -68,22 +68,18 @@ final class MessageStream: Source {
     api.common.metrics.openStreams.add(1)
   }
 
-  var notifier: Notifier { session.inbox.notifier }
-  var deadline: MonotonicTime { min(nextHeartbeat, end) }
   var principal: UInt64 { API.principal(of: grant) }
 
-  /// A stream with a filter is woken only for pushes that match.
-  var isConcerned: Bool { options.filter == nil || hasNewData }
-
-  var hasNewData: Bool {
-    if hasNewState || hasNewMessages || awaited != nil && session.inbox.hasEnded { return true }
+  func advance(at now: MonotonicTime) -> WaitStep {
+    if hasNewState || findMessages() || awaited != nil && session.inbox.hasEnded { return .ready }
     isWaiting = true
-    return false
+    return .wait(session.inbox.notifier, until: min(nextHeartbeat, end))
   }
 
   private var hasNewState: Bool { sentState.map { $0.revision != session.upstream.stateRevision } ?? false }
 
-  private var hasNewMessages: Bool {
+  /// Moves past the pushes that do not match. Returns whether there is something to read.
+  private func findMessages() -> Bool {
     if let awaited {
       guard !session.inbox.hasEnded, awaited.isOver(in: session.inbox) else { return false }
       self.awaited = nil
@@ -101,7 +97,7 @@ final class MessageStream: Source {
       if start.gap == nil { sentCursor = start.cursor }
     }
     var hasMore = false
-    if !isRevoked, !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
+    if !isRevoked, !hasExpired(at: now), findMessages() { hasMore = appendBatch(to: &content) }
     isWaiting = false
     // The last position is sent before the end, even by a stream that ends before its first heartbeat. Otherwise a
     // client whose topics match nothing would return to the same position until retention overtakes it.

@@ -75,6 +75,8 @@ final class HeldPeerRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let session: Session
   private let api: API
+  /// Whether the request itself writes the response. Otherwise it is abandoned, because the session has left.
+  private var canFinish = false
 
   init(_ request: any WaitingRequest, _ session: Session, _ api: API) {
     self.request = request
@@ -86,18 +88,24 @@ final class HeldPeerRequest: WaitingRequest {
   deinit { api.forwarder?.network.endHolding() }
 
   var heldCount: Gauge? { request.heldCount }
-  var notifier: Notifier { request.notifier }
-  var deadline: MonotonicTime { request.deadline }
-  var hasNewData: Bool { session.hasLeft || request.hasNewData }
-  var isConcerned: Bool { session.hasLeft || request.isConcerned }
-  /// When this gateway shuts its sessions down, the request continues at the next holder.
-  var endsAtDrain: Bool { false }
   var effect: HeldEffect { request.effect }
   var residue: Residue { request.residue }
 
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    let hasLeft = session.hasLeft
+    let step = request.advance(hasLeft ? .news : cause, at: now)
+    switch step {
+    case .ready: canFinish = true
+    case .wait: canFinish = cause == .end && !hasLeft
+    }
+    // When this gateway shuts its sessions down, the request continues at the next holder.
+    guard !hasLeft, case .wait(let notifier, let deadline, _) = step else { return .ready }
+    return .wait(notifier, until: deadline, endsAtDrain: false)
+  }
+
   func finish(at now: MonotonicTime, into response: inout Response) {
     let residue = request.residue
-    if !session.hasLeft || request.hasNewData {
+    if canFinish {
       request.finish(at: now, into: &response)
       // The loss of the session may have caused a refusal.
       guard session.hasLeft, !response.refusal.isEmpty else { return }

@@ -31,9 +31,7 @@ extension API {
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
-      let isFiltered = poll.options.filter != nil
-      let slot = polls.insert(poll)
-      return .wait(HeldPoll(api: self, slot: Int32(slot), isFiltered: isFiltered, deadline: deadline))
+      return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: deadline))
     }
     respond(to: poll, at: now, into: &response)
     return .respond
@@ -181,26 +179,22 @@ extension Poll {
 /// A held poll. Its `Poll` is in a table of the loop, so that this struct fits inline in the connection.
 private struct HeldPoll: WaitingRequest {
   let api: API
-  let slot: Int32
-  let isFiltered: Bool
+  let slot: Int
   let deadline: MonotonicTime
 
   private var poll: Poll {
-    guard let poll = api.polls[Int(slot)] else { preconditionFailure("a poll waits that has ended") }
+    guard let poll = api.polls[slot] else { preconditionFailure("a poll waits that has ended") }
     return poll
   }
 
   var heldCount: Gauge? { api.common.metrics.heldPolls }
-  var notifier: Notifier { poll.session.inbox.notifier }
 
-  /// A poll with a filter is resumed only for pushes that match.
-  var isConcerned: Bool { !isFiltered || hasNewData }
-
-  var hasNewData: Bool {
-    guard isFiltered else { return poll.session.inbox.hasNewData(after: poll.start) }
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     var poll = poll
-    defer { api.polls[Int(slot)] = poll }
-    return poll.hasNewData()
+    let isReady = poll.hasNewData()
+    // Only a filter moves the start.
+    if poll.options.filter != nil { api.polls[slot] = poll }
+    return isReady ? .ready : .wait(poll.session.inbox.notifier, until: deadline)
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -212,5 +206,5 @@ private struct HeldPoll: WaitingRequest {
     }
   }
 
-  func abandon() { api.polls.remove(Int(slot)) }
+  func abandon() { api.polls.remove(slot) }
 }

@@ -141,13 +141,12 @@ private final class AccompaniedRequest: WaitingRequest {
   private var isRevoked: Bool { grant?.isRevoked ?? false && request.effect != .change }
 
   var heldCount: Gauge? { request.heldCount }
-  var notifier: Notifier { request.notifier }
-  var deadline: MonotonicTime { request.deadline }
   var effect: HeldEffect { request.effect }
   var residue: Residue { request.residue }
-  var hasNewData: Bool { isRevoked || request.hasNewData }
-  var isConcerned: Bool { isRevoked || request.isConcerned }
-  var endsAtDrain: Bool { request.endsAtDrain }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    isRevoked ? .ready : request.advance(cause, at: now)
+  }
 
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? {
     guard !isRevoked, let source = request.beginStream(at: now, into: &response) else { return nil }
@@ -198,11 +197,9 @@ private final class AccompaniedSource: Source {
     self.api = api
   }
 
-  var notifier: Notifier { source.notifier }
-  var deadline: MonotonicTime { source.deadline }
-  var hasNewData: Bool { source.hasNewData }
-  var isConcerned: Bool { source.isConcerned }
   var principal: UInt64 { source.principal }
+
+  func advance(at now: MonotonicTime) -> WaitStep { source.advance(at: now) }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     source.next(at: now, into: &content)

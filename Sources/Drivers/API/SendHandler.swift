@@ -127,7 +127,7 @@ extension API {
     if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
     let held = HeldSend(api: self, slot: sends.insert(pending), clientDeadline: deadline)
-    if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
+    if parameters.wait > .zero, case .wait = held.advance(.news, at: now) { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond
   }

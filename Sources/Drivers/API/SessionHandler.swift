@@ -103,7 +103,7 @@ private final class HeldDesiredState: WaitingRequest {
   private let ticket: JournalTicket
   private let grant: Grant?
   private let toPeer: Bool
-  let deadline: MonotonicTime
+  private let deadline: MonotonicTime
 
   init(
     _ api: API, _ session: Session, _ ticket: JournalTicket, for grant: Grant?, toPeer: Bool, deadline: MonotonicTime
@@ -120,10 +120,12 @@ private final class HeldDesiredState: WaitingRequest {
   private var isStored: Bool { session.upstream.outcome(of: ticket) == .stored }
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { session.upstream.deliveryNotifier }
-  var hasNewData: Bool { !session.isHere || session.upstream.outcome(of: ticket) != .pending }
-  var isConcerned: Bool { hasNewData }
-  var endsAtDrain: Bool { false }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    let upstream = session.upstream
+    return !session.isHere || upstream.outcome(of: ticket) != .pending
+      ? .ready : .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
+  }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     session.upstream.endWaitingForStore()

@@ -139,7 +139,7 @@ final class HeldDocumentRequest: WaitingRequest {
   private let exchange: ForwardedExchange
   /// Whether the request only reads. Otherwise only a holder can determine the outcome.
   private let isRead: Bool
-  let deadline: MonotonicTime
+  private let deadline: MonotonicTime
 
   init(_ api: API, _ session: Session, _ exchange: ForwardedExchange, isRead: Bool, at now: MonotonicTime) {
     self.api = api
@@ -150,13 +150,12 @@ final class HeldDocumentRequest: WaitingRequest {
   }
 
   var heldCount: Gauge? { nil }
-  var notifier: Notifier { exchange.notifier }
-  var hasNewData: Bool { exchange.outcome != nil }
-  var isConcerned: Bool { hasNewData }
-
-  /// A request that changes the session may have an effect at the holder, so it waits.
-  var endsAtDrain: Bool { isRead }
   var effect: HeldEffect { isRead || !exchange.mayHaveBeenExecuted ? .none : .change }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    // A request that changes the session may have an effect at the holder, so it waits.
+    exchange.outcome == nil ? .wait(exchange.notifier, until: deadline, endsAtDrain: isRead) : .ready
+  }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     let outcome = exchange.outcome ?? exchange.failure

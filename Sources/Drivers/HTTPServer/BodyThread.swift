@@ -60,7 +60,7 @@ final class BodyThread: Sendable {
 }
 
 /// A body that waits for its preparation. Its connection is woken when the preparation is done or cancelled.
-final class BodyWork: Waiter, Sendable {
+final class BodyWork: Sendable {
   private struct Input: Sendable {
     let preparation: any BodyPreparation
     let bytes: [UInt8]
@@ -71,7 +71,7 @@ final class BodyWork: Waiter, Sendable {
   let deadline: MonotonicTime
   /// nil once the work has begun or was cancelled.
   private let input: Locked<Input?>
-  private let isDone = Atomic(false)
+  private let hasEnded = Atomic(false)
 
   /// - Parameters:
   ///   - notifier: the notifier of the connection's loop.
@@ -86,9 +86,8 @@ final class BodyWork: Waiter, Sendable {
     input = Locked(Input(preparation: preparation, bytes: bytes))
   }
 
-  var hasNewData: Bool { isDone.load(ordering: .acquiring) }
-  /// All bodies of a loop use one notifier.
-  var isConcerned: Bool { hasNewData }
+  /// Whether the preparation is done or was cancelled.
+  var isDone: Bool { hasEnded.load(ordering: .acquiring) }
 
   fileprivate func run() {
     if let input = take() { input.preparation.prepare(input.bytes) }
@@ -108,7 +107,7 @@ final class BodyWork: Waiter, Sendable {
   }
 
   private func end() {
-    isDone.store(true, ordering: .sequentiallyConsistent)
+    hasEnded.store(true, ordering: .sequentiallyConsistent)
     notifier.notify()
   }
 }

@@ -73,42 +73,45 @@ package enum Outcome {
   case stream(any Source)
 }
 
-/// Waits for new data until a deadline. Used on one event loop.
-package protocol Waiter {
-  /// Notified after every change that may be new data for this waiter.
-  var notifier: Notifier { get }
-  /// The wait ends at this time even without new data.
-  var deadline: MonotonicTime { get }
-  /// Whether there is new data.
-  var hasNewData: Bool { get }
-  /// Whether the server must check this waiter after a notification, because there is new data or a new deadline. A
-  /// waiter returns `hasNewData` if most notifications concern others.
-  var isConcerned: Bool { get }
+/// What a held request or stream needs before its response or its next batch.
+package enum WaitStep {
+  /// Nothing: the server continues now.
+  case ready
+  /// News, which the notifier announces, at most until the deadline. If `endsAtDrain`, the wait also ends early when
+  /// the server drains.
+  case wait(Notifier, until: MonotonicTime, endsAtDrain: Bool = true)
 }
 
-extension Waiter {
-  package var isConcerned: Bool { true }
+/// Why a held request advances.
+package enum WaitCause {
+  /// The wait begins, or something may have happened.
+  case news
+  /// The wait ends now: its deadline has passed, the server drains, or the client can wait no longer.
+  case end
 }
 
-/// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and
-/// `abandon` is called, once, unless it begins a stream.
+/// A held request. It has two verbs: `advance` acts and decides, `finish` writes the response. Exactly one of `finish`
+/// and `abandon` is called, once, unless it begins a stream.
 ///
 /// A struct of at most three words is stored inline in the connection. A larger struct costs an allocation.
-package protocol WaitingRequest: Waiter {
+package protocol WaitingRequest {
   /// Incremented while the request is held.
   var heldCount: Gauge? { get }
-  /// Whether the wait ends early when the server drains. If not, the request may wait for its deadline.
-  var endsAtDrain: Bool { get }
   /// The effects that the request may have had so far.
   var effect: HeldEffect { get }
   /// What remains if the request now ends without its response. Read before `finish` and `abandon`.
   var residue: Residue { get }
 
+  /// Does what is possible now. The server calls this before and after it registers for notifications, after each
+  /// notification, and once with `.end` if the wait ends before the request is ready. It ignores the result of `.end`.
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep
+
   /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content.
   /// Returns nil if it is not a stream; `finish` follows then. `response` is empty on entry.
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)?
 
-  /// Writes the response, with or without new data. `response` is empty on entry.
+  /// Writes the response, and gives back what the wait has used. Called after `advance` was ready or had the cause
+  /// `.end`. `response` is empty on entry.
   func finish(at now: MonotonicTime, into response: inout Response)
 
   /// Called instead of `finish` when the client is gone.
@@ -134,7 +137,6 @@ package enum Residue: Sendable {
 }
 
 extension WaitingRequest {
-  package var endsAtDrain: Bool { true }
   package var effect: HeldEffect { .none }
   package var residue: Residue { .nothing }
   package func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? { nil }
@@ -146,9 +148,12 @@ extension WaitingRequest {
 /// batch, not a queue. Only a write detects that a client is gone. So a source without new data must have a deadline,
 /// and a batch to send at it. While the server drains, sources continue until each stream ends at a time of its own,
 /// with `writeLast`.
-package protocol Source: Waiter, AnyObject {
+package protocol Source: AnyObject {
   /// See `Response.principal`.
   var principal: UInt64 { get }
+
+  /// Returns whether `next` has something to do. Called like `WaitingRequest.advance`.
+  func advance(at now: MonotonicTime) -> WaitStep
 
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep
@@ -163,7 +168,7 @@ package protocol Source: Waiter, AnyObject {
 package enum SourceStep {
   /// More content may be available immediately.
   case more
-  /// There is no content until the source has new data or its deadline passes.
+  /// There is no content until `advance` is ready or its deadline passes.
   case wait
   /// The content is complete.
   case end

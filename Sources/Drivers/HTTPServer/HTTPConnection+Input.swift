@@ -37,7 +37,7 @@ extension HTTPConnection: InputTarget {
   }
 
   var inputDeadline: MonotonicTime {
-    if hasHeldRequest { return waitingDeadline() }
+    if hasHeldRequest { return waitDeadline }
     // Idle connections of peers stay open during a drain: other gateways send requests until they know the next holder.
     if listener.role == .peer { return phase.deadline(worker.peerTimeouts) }
     let deadline = phase.deadline(worker.timeouts)
@@ -53,7 +53,7 @@ extension HTTPConnection: InputTarget {
     while true {
       let need: Need
       if hasHeldRequest {
-        let isWaiting = canWait(after: .ready)
+        let isWaiting = canWait()
         if channel.isClosed { return true }
         if layers != nil, hasUnsent {
           // TLS's own replies are sent like a response, at the pace of the client. Then the wait begins again.
@@ -119,7 +119,7 @@ extension HTTPConnection: InputTarget {
     case .bytes(let count):
       if worker.accessLog.isOn || access != nil { recordInput() }
       if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
-      taken += count
+      taken += Int32(count)
       phase.beginHead(at: worker.loop.now)
       return .input
     case .endOfStream:

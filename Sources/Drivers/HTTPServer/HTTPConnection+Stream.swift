@@ -36,7 +36,7 @@ extension HTTPConnection {
     var step = SourceStep.end
     // A response to HEAD has no content.
     if http.responseHasContent {
-      if isDrained {
+      if worker.drainEnd(of: channel) <= worker.loop.now {
         source.writeLast(at: worker.loop.now, into: &worker.response.content)
       } else {
         step = source.next(at: worker.loop.now, into: &worker.response.content)

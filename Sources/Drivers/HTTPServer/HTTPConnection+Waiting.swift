@@ -6,12 +6,12 @@ import Reactor
 /// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the
 /// next batch is usually sent without resuming the task (`processInput()`).
 extension HTTPConnection {
-  /// Called when `waiting` may have new data, or must end because the server drains.
+  /// Called when `waiting` is ready, waits for something else, or must end because the server drains.
   func notified() {
     if !channel.processInput() { channel.wake() }
   }
 
-  /// Ends the hold. A request gets a response from the available data; for a stream, `advance()` follows.
+  /// Ends the hold. A request gets its response; for a stream, `advance()` follows.
   @inline(never)
   func finishHolding() {
     endHolding()
@@ -19,8 +19,7 @@ extension HTTPConnection {
     handled += 1
   }
 
-  /// Responds to the request in `waiting` from the available data. If the response is a stream, it is in `waiting`
-  /// afterwards.
+  /// Responds to the request in `waiting`. If the response is a stream, it is in `waiting` afterwards.
   func respondAfterWait() {
     if case .body(let work) = waiting {
       waiting = .none
@@ -28,6 +27,7 @@ extension HTTPConnection {
     }
     guard case .request(let request) = waiting else { return }
     waiting = .none
+    if !isReady { _ = request.advance(.end, at: worker.loop.now) }
     if !heldRequestID.isEmpty {
       worker.response.requestID.append(heldRequestID)
       heldRequestID = []
@@ -40,83 +40,55 @@ extension HTTPConnection {
     writeResponse()
   }
 
-  @inline(never)
-  func waitingDeadline() -> MonotonicTime {
-    switch waiting {
-    case .none: worker.loop.now
-    case .request(let request):
-      worker.isDraining && request.endsAtDrain ? min(request.deadline, worker.drainEnd(of: channel)) : request.deadline
-    case .stream(let source): min(source.deadline, worker.drainEnd(of: channel))
-    case .body(let work): work.deadline
+  /// Advances `waiting`. Returns the notifier that it waits for; nil if it is ready or its wait is over.
+  func advanceWaiting() -> Notifier? {
+    let now = worker.loop.now
+    let step: WaitStep =
+      switch waiting {
+      case .none: .ready
+      case .request(let request): request.advance(.news, at: now)
+      case .stream(let source): source.advance(at: now)
+      case .body(let work): work.isDone ? .ready : .wait(work.notifier, until: work.deadline, endsAtDrain: false)
+      }
+    switch step {
+    case .ready:
+      isReady = true
+      return nil
+    case .wait(let notifier, let deadline, let endsAtDrain):
+      isReady = false
+      waitDeadline = endsAtDrain ? min(deadline, worker.drainEnd(of: channel)) : deadline
+      return waitDeadline > now ? notifier : nil
     }
   }
 
-  /// Whether the server drains and the wait must end.
-  var isDrained: Bool {
-    guard worker.isDraining else { return false }
-    return switch waiting {
-    case .none: true
-    case .request(let request): request.endsAtDrain && worker.drainEnd(of: channel) <= worker.loop.now
-    case .stream: worker.drainEnd(of: channel) <= worker.loop.now
-    case .body: false
-    }
-  }
-
-  private var hasNewData: Bool {
-    switch waiting {
-    case .none: true
-    case .request(let request): request.hasNewData
-    case .stream(let source): source.hasNewData
-    case .body(let work): work.hasNewData
-    }
-  }
-
-  /// Whether a notification concerns this connection.
-  var shouldWake: Bool {
-    switch waiting {
-    case .none: true
-    case .request(let request): request.isConcerned
-    case .stream(let source): source.isConcerned
-    case .body(let work): work.isConcerned
-    }
-  }
-
-  private var notifier: Notifier? {
-    switch waiting {
-    case .none: nil
-    case .request(let request): request.notifier
-    case .stream(let source): source.notifier
-    case .body(let work): work.notifier
-    }
+  /// Advances `waiting` after a notification. Returns whether this changes or ends its wait.
+  func advanceAfterNotification(of notifier: Notifier) -> Bool {
+    let deadline = waitDeadline
+    return advanceWaiting() !== notifier || waitDeadline != deadline
   }
 
   /// Called before each wait. Returns false when it is time to respond or the connection is closed.
   ///
   /// A wake-up removes the registration, even if input from the client ended the same wait first, so an old
-  /// registration may be void. Therefore every wait registers again and then checks for new data.
+  /// registration may be void. Therefore every wait registers again and then advances once more. By then, the request
+  /// may wait for another notifier.
   @inline(never)
-  func canWait(after outcome: WaitOutcome) -> Bool {
-    if outcome == .deadline || channel.isClosed { return false }
-    guard receiveWhileHeld(), !isDrained else { return false }
-    if let registration {
-      if hasNewData { return false }
-      worker.heldRequests.unregister(registration)
+  func canWait() -> Bool {
+    guard !channel.isClosed, receiveWhileHeld(), !isReady else { return false }
+    var registered: Notifier?
+    while let notifier = advanceWaiting() {
+      if notifier === registered { return true }
+      if let registration { worker.heldRequests.unregister(registration) }
+      registration = worker.heldRequests.register(self, for: notifier)
+      registered = notifier
     }
-    guard var notifier else { return false }
-    while true {
-      let registration = worker.heldRequests.register(self, for: notifier)
-      self.registration = registration
-      if hasNewData { return false }
-      // The request may wait for another notifier by the time of the check.
-      guard let next = self.notifier, next !== notifier else { return true }
-      worker.heldRequests.unregister(registration)
-      notifier = next
-    }
+    return false
   }
 
   @inline(never)
   func beginHolding() {
     hasHeldRequest = true
+    isReady = false
     releaseIdleInput()
     layers?.releaseIdleStorage()
     if case .request(let request) = waiting { request.heldCount?.add(1) }

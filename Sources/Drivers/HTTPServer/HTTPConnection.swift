@@ -16,9 +16,9 @@ import Totals
 final class HTTPConnection: LoopTask {
   /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a
   /// request.
-  static var requestsPerTurn: Int { 64 }
+  static var requestsPerTurn: Int32 { 64 }
   /// Bytes read per turn, so that a client which sends faster than we read does not starve other connections.
-  private static var inputPerTurn: Int { 64 * 1024 }
+  private static var inputPerTurn: Int32 { 64 * 1024 }
   /// Bytes of responses collected within one turn before they are sent.
   private static var outputPerFlush: Int { 64 * 1024 }
 
@@ -41,11 +41,15 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). Stored here, where padding makes it free.
   var isProbed = false
+  /// Whether the request or stream in `waiting` is ready, as it has said last.
+  var isReady = false
   /// Whether the peer is a proxy that is trusted to name the client of each request.
   var isBehindProxy: Bool
   /// The client's own id of the request in `waiting`, for a problem document. Empty if there is none, so that it takes
   /// no memory.
   var heldRequestID: [UInt8] = []
+  /// When the wait of `waiting` ends, while `hasHeldRequest`.
+  var waitDeadline = MonotonicTime.zero
   /// The registration in `HeldRequests` while `hasHeldRequest`.
   var registration: HeldRequests.Registration?
   /// Responses that the kernel has not accepted yet.
@@ -63,8 +67,8 @@ final class HTTPConnection: LoopTask {
   /// Whether the last body collected may take long, since asking `current` copies the whole exchange.
   private var mayTakeLong = false
   /// Requests responded to and bytes read in this turn.
-  var handled = 0
-  var taken = 0
+  var handled: Int32 = 0
+  var taken: Int32 = 0
   /// nil while the access log is off.
   var access: AccessRecord?
   /// Memory of the body in `current` that is counted, in bytes; 0 if it is not counted.
@@ -243,7 +247,7 @@ final class HTTPConnection: LoopTask {
   /// Ends the wait for the preparation of the body in `current`.
   func endPreparation(_ work: BodyWork) {
     isPrepared = true
-    guard !work.hasNewData else { return }
+    guard !work.isDone else { return }
     worker.bodyThread.cancel(work)
     giveUpBody(.slowPreparation)
   }
@@ -276,7 +280,7 @@ final class HTTPConnection: LoopTask {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()
     guard case .request = waiting else { return true }
-    guard isDrained else { return false }
+    guard advanceWaiting() == nil else { return false }
     respondAfterWait()
     return true
   }

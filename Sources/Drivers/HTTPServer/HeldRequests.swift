@@ -35,7 +35,7 @@ final class HeldRequests {
   /// Number of entries made since the groups were created.
   var registrationCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
-  /// Registers `connection` to be woken when `notifier` notifies. The caller must check for new data again before it
+  /// Registers `connection` to be woken when `notifier` notifies. The caller must advance its request again before it
   /// waits, since earlier notifications do not wake it.
   func register(_ connection: HTTPConnection, for notifier: Notifier) -> Registration {
     let group = group(of: notifier)
@@ -153,7 +153,7 @@ private final class WaitingGroup {
         return
       }
       seen += 1
-      if reason == .drain || first.connection.shouldWake {
+      if reason == .drain || first.connection.advanceAfterNotification(of: notifier) {
         _ = entries.popFirst()
         first.connection.notified()
       } else {

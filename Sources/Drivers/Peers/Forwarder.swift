@@ -37,15 +37,11 @@ package final class Forwarder {
   /// Begins to forward a request. Returns nil if the contents of all waiting requests use up the memory for contents,
   /// or if the contents of this client use up its share.
   ///
-  /// - Parameters:
-  ///   - placement: the place of the session. The exchange follows it until there is a response.
-  ///   - notifier: notified of the outcome; nil to use one of the forwarder's notifiers.
-  package func forward(
-    _ request: ForwardedRequest, to placement: SessionPlacement, notifying notifier: Notifier? = nil
-  ) -> ForwardedExchange? {
+  /// - Parameter placement: the place of the session. The exchange follows it until there is a response.
+  package func forward(_ request: ForwardedRequest, to placement: SessionPlacement) -> ForwardedExchange? {
     guard network.keep(request.content.count, of: request.client) else { return nil }
     lastLane = (lastLane + 1) & (Self.laneCount - 1)
-    let exchange = ForwardedExchange(request, placement, self, notifier ?? lanes[lastLane])
+    let exchange = ForwardedExchange(request, placement, self, lanes[lastLane])
     network.metrics.waiting.add(1)
     loop.spawn(exchange)
     return exchange

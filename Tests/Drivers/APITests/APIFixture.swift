@@ -189,13 +189,25 @@ struct APIFixture {
     return request
   }
 
+  /// Advances a held request, as the server does after a notification.
+  func advance(_ request: any WaitingRequest) -> WaitStep { request.advance(.news, at: now) }
+
+  /// Ends the wait of a held request, as the server does at its deadline.
   func finish(_ request: any WaitingRequest) -> Received {
     var response = Response()
+    _ = request.advance(.end, at: now)
     request.finish(at: now, into: &response)
     return Received(response)
   }
 
   private struct NotHeld: Error {}
+}
+
+extension WaitStep {
+  var isReady: Bool { if case .ready = self { true } else { false } }
+  var notifier: Notifier? { if case .wait(let notifier, _, _) = self { notifier } else { nil } }
+  var deadline: MonotonicTime? { if case .wait(_, let deadline, _) = self { deadline } else { nil } }
+  var endsAtDrain: Bool? { if case .wait(_, _, let endsAtDrain) = self { endsAtDrain } else { nil } }
 }
 
 /// A response as a client sees it.

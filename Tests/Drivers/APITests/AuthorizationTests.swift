@@ -340,7 +340,7 @@ import UpstreamProtocol
           Issue.record("\(target) is not held")
           continue
         }
-        let left = Int((request.deadline - api.now).millisecondsRoundedUp)
+        let left = Int((try #require(api.advance(request).deadline) - api.now).millisecondsRoundedUp)
         #expect(range.contains(left), "\(target): \(left)")
         request.abandon()
       }
@@ -350,7 +350,9 @@ import UpstreamProtocol
       Issue.record("not a stream")
       return
     }
-    #expect((3_000...5_001).contains(Int((source.deadline - api.now).millisecondsRoundedUp)))
+    #expect(
+      (3_000...5_001).contains(
+        Int((try #require(source.advance(at: api.now).deadline) - api.now).millisecondsRoundedUp)))
     source.close()
     let expired = try api.send(Array(head.utf8), from: client("me", expiry: now / 1_000 - 1)).response
     #expect(expired.status == 401)

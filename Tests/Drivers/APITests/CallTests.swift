@@ -88,7 +88,7 @@ import UpstreamSession
       let call = try hold(#"{"id":1}"#, api)
       _ = write(session, api)
       session.upstream.endCalls(of: Self.connection)
-      #expect(call.hasNewData)
+      #expect(api.advance(call).isReady)
       return api.finish(call)
     case .replyTimeout:
       let call = try hold(#"{"id":1}"#, api)
@@ -119,13 +119,13 @@ import UpstreamSession
     let api = try fixture()
     let session = try api.session()
     let call = try hold(#" {"method":"m", "id" : \#(token) ,"x":{"id":3}} "#, api)
-    #expect(call.deadline == api.now + .seconds(10) && !call.hasNewData && !call.endsAtDrain)
+    #expect(api.advance(call).deadline == api.now + .seconds(10) && api.advance(call).endsAtDrain == false)
     let sent = try #require(write(session, api).first)
     let ours = try id(sent)
     #expect(ours != token && ours.hasPrefix("\"") == token.hasPrefix("\""), "the type is the client's")
     #expect(sent == #" {"method":"m", "id" : \#(ours) ,"x":{"id":3}} "#)
     #expect(receive(#"{ "result":"\#(ours.filter(\.isHexDigit))", "id":\#(ours)}"#, session, api))
-    #expect(call.hasNewData)
+    #expect(api.advance(call).isReady)
     let response = api.finish(call)
     #expect(response.status == 200 && response.field("Content-Type") == "application/json")
     #expect(response.field("Gateway-Call-Id") == ours.filter { $0 != "\"" })
@@ -148,7 +148,7 @@ import UpstreamSession
     ] {
       #expect(!receive(text, session, api), "\(text)")
     }
-    #expect(!call.hasNewData)
+    #expect(!api.advance(call).isReady)
     #expect(receive(#"{"id":\#(ours),"error":{}}"#, session, api))
     #expect(!receive(#"{"id":\#(ours),"error":{}}"#, session, api), "the first counts")
     #expect(api.finish(call).body == #"{"id":1,"error":{}}"#)
@@ -162,7 +162,7 @@ import UpstreamSession
     let ours = try id(try #require(write(session, api).first))
     #expect(!receive(#"{"id":\#(ours),"result":1}"#, other, api))
     #expect(receive(#"{"id":\#(ours),"result":1}"#, session, api))
-    #expect(call.hasNewData && !theirs.hasNewData)
+    #expect(api.advance(call).isReady && !api.advance(theirs).isReady)
     _ = api.finish(call)
     theirs.abandon()
   }
@@ -171,7 +171,7 @@ import UpstreamSession
     var api = try fixture()
     let session = try api.session("market")
     let call = try hold(#"{"id":"a"}"#, to: "/v1/sessions/market/call", fields: "Prefer: wait=3\r\n", api)
-    #expect(call.deadline == api.now + .seconds(3))
+    #expect(api.advance(call).deadline == api.now + .seconds(3))
     let ours = try id(try #require(write(session, api).first))
     let response = api.finish(call)
     #expect(response.status == 504 && response.problem == "reply-timeout")
@@ -217,7 +217,7 @@ import UpstreamSession
     let api = try fixture()
     let call = try hold(
       #"{"id":1}"#, to: "/v1/call?wait=30s", fields: "x-envoy-expected-rq-timeout-ms: 2000\r\n", api)
-    #expect(call.deadline == api.now + .milliseconds(1_500))
+    #expect(api.advance(call).deadline == api.now + .milliseconds(1_500))
     call.abandon()
   }
 
@@ -240,9 +240,9 @@ import UpstreamSession
     let session = try api.session()
     let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
     _ = try api.post("a")
-    #expect(calls.map { $0.hasNewData } == [true, false, false])
+    #expect(calls.map { api.advance($0).isReady } == [true, false, false])
     _ = try api.post("b")
-    #expect(calls.map { $0.hasNewData } == [true, true, false])
+    #expect(calls.map { api.advance($0).isReady } == [true, true, false])
     #expect(calls[0...1].map { api.finish($0).problem } == ["queue-full", "queue-full"])
     #expect(write(session, api).count == 3)
     calls[2].abandon()
@@ -252,7 +252,7 @@ import UpstreamSession
     for fields in ["TTL: 30\r\n", "TTL: 2\r\n", ""] {
       var api = try fixture()
       let call = try hold(#"{"id":1}"#, to: "/v1/call?wait=5s", fields: fields, api)
-      api.now = call.deadline
+      api.now = try #require(api.advance(call).deadline)
       let response = api.finish(call)
       #expect(response.status == 503 && response.problem == "upstream-down" && response.field("Retry-After") == "1")
       #expect(write(try api.session(), api) == [])
@@ -271,7 +271,7 @@ import UpstreamSession
       let record = try #require(session.upstream.deliveryRecord(number, now: api.now))
       #expect(record.state == .expired && record.reason == .ttl)
     }
-    #expect(!calls[2].hasNewData && write(session, api).count == 1)
+    #expect(!api.advance(calls[2]).isReady && write(session, api).count == 1)
     #expect(api.finish(calls[2]).problem == "reply-timeout")
     #expect(api.api.pendingRequests == 0 && session.upstream.callCount == 0)
   }
@@ -285,7 +285,7 @@ import UpstreamSession
     let now = api.now
     session.upstream.guarded.withLock { _ = $0.outbox.expire(now: now) }
     other.abandon()
-    #expect(call.hasNewData)
+    #expect(api.advance(call).isReady)
     #expect(api.finish(call).problem == "upstream-down")
   }
 
@@ -296,11 +296,11 @@ import UpstreamSession
     api.now = api.now + .seconds(1)
     let now = api.now
     session.upstream.update { _ = $0.outbox.expire(now: now) }
-    #expect(call.hasNewData)
+    #expect(api.advance(call).isReady)
     #expect(api.finish(call).problem == "upstream-down")
     let other = try hold(#"{"id":1}"#, api)
     session.upstream.refuseMessages()
-    #expect(other.hasNewData)
+    #expect(api.advance(other).isReady)
     #expect(api.finish(other).problem == "session-closed")
     #expect(try api.post(#"{"id":1}"#, to: "/v1/call").problem == "session-closed")
   }
@@ -316,7 +316,7 @@ import UpstreamSession
       guarded.outbox.settle()
     }
     session.upstream.endCalls(of: Self.connection)
-    #expect(carried.hasNewData && !queued.hasNewData)
+    #expect(api.advance(carried).isReady && !api.advance(queued).isReady)
     let response = api.finish(carried)
     #expect(response.status == 502 && response.problem == "upstream-closed")
     #expect(response.field("Location")?.hasPrefix("/v1/deliveries/d-") == true)
@@ -330,7 +330,7 @@ import UpstreamSession
     let calls = try [#"{"id":1}"#, #"{"id":2,"params":"large"}"#].map { try hold($0, api) }
     _ = write(session, api)
     session.upstream.update { $0.outbox.stopSending(closedAsTooBig: true) }
-    #expect(calls.map { $0.hasNewData } == [false, true])
+    #expect(calls.map { api.advance($0).isReady } == [false, true])
     #expect(api.finish(calls[1]).problem == "upstream-closed")
     calls[0].abandon()
   }
@@ -345,13 +345,13 @@ import UpstreamSession
       guarded.outbox.stopSending()
       guarded.outbox.settle()
     }
-    #expect(session.upstream.deliveryState(1) == .unknown && !call.hasNewData)
+    #expect(session.upstream.deliveryState(1) == .unknown && !api.advance(call).isReady)
     if isReplied {
       #expect(receive(#"{"id":\#(ours),"result":1}"#, session, api))
       #expect(api.finish(call).status == 200)
     } else {
       session.upstream.endCalls(of: Self.connection)
-      #expect(call.hasNewData)
+      #expect(api.advance(call).isReady)
       #expect(api.finish(call).problem == "upstream-closed")
     }
   }
@@ -363,7 +363,7 @@ import UpstreamSession
     _ = write(session, api)
     let queued = try hold(#"{"id":2}"#, api)
     session.upstream.abandon()
-    #expect(carried.hasNewData && queued.hasNewData)
+    #expect(api.advance(carried).isReady && api.advance(queued).isReady)
     #expect(api.finish(carried).problem == "upstream-closed")
     #expect(api.finish(queued).problem == "session-closed")
   }

@@ -180,18 +180,18 @@ import Testing
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
-    #expect(held[0].notifier === (try api.session().consumers.notifier) && !held[0].isConcerned)
-    #expect(held[0].deadline == api.now + .seconds(20) && !held[0].hasNewData)
+    #expect(api.advance(held[0]).notifier === (try api.session().consumers.notifier))
+    #expect(api.advance(held[0]).deadline == api.now + .seconds(20))
     #expect(held[0].heldCount === api.api.common.metrics.heldReceives)
     try push("one", "two", to: api)
-    #expect(held.allSatisfy { $0.hasNewData })
+    #expect(api.advance(held[0]).isReady)
+    #expect(!api.advance(held[1]).isReady, "another worker has taken them")
     let first = api.finish(held[0])
     #expect(messages(first).count == 2)
-    #expect(!held[1].hasNewData, "another worker has taken them")
     held[2].abandon()
     let body = #"{"release":["\#(leases(first)[0])"]}"#
     #expect(try settle(api, body).status == 200)
-    #expect(held[1].hasNewData)
+    #expect(api.advance(held[1]).isReady)
     #expect(messages(api.finish(held[1])).map { $0["deliveries"] as? Int } == [2])
     #expect(api.api.pendingRequests == 0)
     #expect(try !api.session().consumers.hasReaders)
@@ -202,7 +202,7 @@ import Testing
       "PUT /v1/consumers/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
     guard case .wait(let held) = try api.send(Array(request.utf8)).outcome else { return false }
     journal.store()
-    return held.hasNewData && api.finish(held).status == 201
+    return api.advance(held).isReady && api.finish(held).status == 201
   }
 
   @Test func workersOfAStoredSessionAreNotifiedOnlyOfTheirPushes() throws {
@@ -210,16 +210,18 @@ import Testing
     let api = try APIFixture(journal: journal)
     #expect(try isCreated("workers", #"{"share":true}"#, api, journal))
     let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
-    #expect(held.allSatisfy { !$0.isConcerned })
+    let deadline = api.now + .seconds(20)
+    #expect(held.allSatisfy { api.advance($0).deadline == deadline })
     try push("one", to: api)
-    #expect(held.allSatisfy { !$0.isConcerned }, "it is not stored")
+    #expect(held.allSatisfy { api.advance($0).deadline == deadline }, "it is not stored")
     journal.store()
-    #expect(held[0].isConcerned && !held[0].hasNewData, "the lease must be stored, within another deadline")
-    #expect(!held[1].isConcerned && !held[2].isConcerned)
+    let step = api.advance(held[0])
+    #expect(!step.isReady && step.deadline != deadline, "the lease must be stored, within another deadline")
+    #expect(held.dropFirst().allSatisfy { api.advance($0).deadline == deadline })
     journal.store()
-    #expect(held[0].isConcerned && held[0].hasNewData)
+    #expect(api.advance(held[0]).isReady)
     #expect(messages(api.finish(held[0])).count == 1)
-    #expect(!held[1].isConcerned)
+    #expect(api.advance(held[1]).deadline == deadline)
     for request in held.dropFirst() { request.abandon() }
     #expect(api.api.pendingRequests == 0)
   }
@@ -232,12 +234,11 @@ import Testing
     journal.store()
     let cursor = try api.session().inbox.latest.text
     let held = try api.hold("/v1/consumers/reader/receive?wait=1s&ack=\(cursor)", "POST")
-    #expect(held.deadline > api.now + .seconds(1) && !held.endsAtDrain)
-    #expect(!held.isConcerned)
+    let step = api.advance(held)
+    #expect(try #require(step.deadline) > api.now + .seconds(1) && step.endsAtDrain == false)
     journal.store()
-    #expect(held.isConcerned && !held.hasNewData)
-    #expect(held.deadline == api.now + .seconds(1) && held.endsAtDrain)
-    #expect(!held.isConcerned)
+    let next = api.advance(held)
+    #expect(next.deadline == api.now + .seconds(1) && next.endsAtDrain == true)
     held.abandon()
     #expect(api.api.pendingRequests == 0)
   }
@@ -247,7 +248,7 @@ import Testing
     _ = try api.put("workers", #"{"share":true}"#)
     let held = try api.hold(path + "/receive", "POST")
     try push("one", to: api)
-    #expect(held.hasNewData)
+    #expect(api.advance(held).isReady)
     held.abandon()
     #expect(try api.respond("GET", path).json["leases"] as? Int == 0)
     #expect(messages(try receive(api)).map { $0["deliveries"] as? Int } == [1])
@@ -284,13 +285,13 @@ import Testing
     _ = try api.put("reader", "")
     let first = try api.hold("/v1/consumers/reader/receive", "POST")
     let second = try api.hold("/v1/consumers/reader/receive", "POST")
-    #expect(first.hasNewData && !second.hasNewData)
+    #expect(api.advance(first).isReady && !api.advance(second).isReady)
     #expect(api.finish(first).problem == "superseded")
     try push("one", to: api)
     #expect(messages(api.finish(second)).count == 1)
     let third = try api.hold("/v1/consumers/reader/receive?ack=\(try api.session().inbox.latest.text)", "POST")
     #expect(try api.respond("DELETE", "/v1/consumers/reader").status == 204)
-    #expect(third.hasNewData)
+    #expect(api.advance(third).isReady)
     #expect(api.finish(third).problem == "not-found")
     #expect(api.api.pendingRequests == 0)
   }

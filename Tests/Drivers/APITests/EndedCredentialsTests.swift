@@ -114,9 +114,9 @@ import UpstreamProtocol
       Issue.record("the request is not held")
       return
     }
-    #expect(!request.hasNewData)
+    #expect(!api.advance(request).isReady)
     try use([], in: api)
-    #expect(request.isConcerned == (status != 202) && request.hasNewData == (status != 202))
+    #expect(api.advance(request).isReady == (status != 202))
     try api.push("\"secret\"")
     let response = api.finish(request)
     #expect(response.status == status && !response.body.contains("secret"))
@@ -141,8 +141,8 @@ import UpstreamProtocol
       return
     }
     try use([], in: api)
-    #expect(!request.hasNewData, "it is not known yet whether it is stored")
+    #expect(!api.advance(request).isReady, "it is not known yet whether it is stored")
     journal.store()
-    #expect(request.hasNewData && api.finish(request).status == status)
+    #expect(api.advance(request).isReady && api.finish(request).status == status)
   }
 }

@@ -35,10 +35,10 @@ import Threading
     #expect(stream.response.field("Gateway-Cursor") == "\(epoch).1")
     #expect(stream.response.field("Gateway-Heartbeat") == "15")
     #expect(stream.next(at: api.now) == "retry: 2000\nid: \(epoch).1\n\n")
-    #expect(!stream.source.hasNewData && stream.next(at: api.now).isEmpty)
+    #expect(!stream.source.advance(at: api.now).isReady && stream.next(at: api.now).isEmpty)
     try push("b \"quoted\"")
     try push("[1]")
-    #expect(stream.source.hasNewData)
+    #expect(stream.source.advance(at: api.now).isReady)
     let events = stream.next(at: api.now).components(separatedBy: "\n\n")
     #expect(events.count == 3 && events[2].isEmpty)
     #expect(events[0].hasPrefix("id: \(epoch).2\ndata: {\"id\":\"\(epoch).2\","))
@@ -122,16 +122,16 @@ import Threading
     let stream = try api.open("topic=x*")
     _ = stream.next(at: api.now)
     let start = api.now
-    #expect(stream.source.deadline == start + .seconds(15) && !stream.source.isConcerned)
+    #expect(stream.source.advance(at: start).deadline == start + .seconds(15))
     try push("a", topic: "y")
-    #expect(!stream.source.hasNewData)
+    #expect(!stream.source.advance(at: api.now).isReady)
     #expect(stream.next(at: start + .seconds(14)).isEmpty && stream.step == .wait)
     #expect(stream.next(at: start + .seconds(15)) == "id: \(epoch).1\n\n")
-    #expect(stream.source.deadline == start + .seconds(30))
+    #expect(stream.source.advance(at: start).deadline == start + .seconds(30))
     try push("b", topic: "x1")
-    #expect(stream.source.hasNewData)
+    #expect(stream.source.advance(at: api.now).isReady)
     #expect(stream.next(at: start + .seconds(16)).hasPrefix("id: \(epoch).2\ndata: "))
-    #expect(stream.source.deadline == start + .seconds(31), "a message is a sign of life, too")
+    #expect(stream.source.advance(at: start).deadline == start + .seconds(31), "a message is a sign of life, too")
     let lines = try api.open("stream=1&topic=x", .lines)
     _ = lines.next(at: start)
     #expect(lines.next(at: start + .seconds(15)) == "{\"type\":\"heartbeat\",\"cursor\":\"\(epoch).2\"}\n")
@@ -145,14 +145,14 @@ import Threading
       var content = ResponseContent()
       while source.next(at: now, into: &content) != .end {
         content.removeAll()
-        now = source.deadline
+        now = try #require(source.advance(at: now).deadline)
       }
       #expect((now - api.now).seconds >= 540 && (now - api.now).seconds <= 660)
       ends.insert(now.nanoseconds)
     }
     #expect(ends.count > 20, "clients do not return together")
     let short = try api.open("", fields: "x-envoy-expected-rq-timeout-ms: 10000\r\n")
-    #expect(short.source.deadline == api.now + .milliseconds(9_500))
+    #expect(short.source.advance(at: api.now).deadline == api.now + .milliseconds(9_500))
     try push("a")
     #expect(short.next(at: api.now + .milliseconds(9_500)).contains("\"data\":\"a\"") && short.step == .end)
     let none = try api.open("", fields: "x-envoy-expected-rq-timeout-ms: 100\r\n")
@@ -167,7 +167,9 @@ import Threading
       isLines ? "topic=x&stream=1" : "topic=x", isLines ? .lines : .events, fields: fields)
     _ = stream.next(at: api.now)
     for _ in 0..<3 { try push("a", topic: "y") }
-    #expect(!stream.source.hasNewData && stream.next(at: api.now + .seconds(14)).isEmpty && stream.step == .wait)
+    #expect(
+      !stream.source.advance(at: api.now).isReady && stream.next(at: api.now + .seconds(14)).isEmpty
+        && stream.step == .wait)
     let last = stream.next(at: api.now + .milliseconds(14_500))
     #expect(stream.step == .end)
     #expect(last == (isLines ? "{\"type\":\"heartbeat\",\"cursor\":\"\(epoch).3\"}\n" : "id: \(epoch).3\n\n"))
@@ -330,11 +332,11 @@ import Threading
     #expect(events().map(\.transition) == [3], "at the start, only the present state")
     // The state changes back before the loop of the stream has noticed the first change.
     try addTransitions(4...6)
-    #expect(stream.source.hasNewData)
+    #expect(stream.source.advance(at: api.now).isReady)
     let three = events()
     #expect(three.map(\.transition) == [4, 5, 6])
     #expect(three.map(\.state) == ["backoff", "connecting", "backoff"])
-    #expect(!stream.source.hasNewData)
+    #expect(!stream.source.advance(at: api.now).isReady)
     // A client that has read nothing meanwhile gets the transitions that the session remembers. The numbers show the
     // jump.
     try addTransitions(7...100)
@@ -353,11 +355,11 @@ import Threading
       events[1]
         == "event: session\ndata: {\"session\":\"default\",\"desired\":\"down\",\"state\":\"stopped\",\"upstream\":\"ws://127.0.0.1:1/\",\"last_failure\":null,\"transition\":null}"
     )
-    #expect(!stream.source.hasNewData)
+    #expect(!stream.source.advance(at: api.now).isReady)
     session.upstream.open()
     session.upstream.close()
     session.upstream.open()
-    #expect(stream.source.hasNewData)
+    #expect(stream.source.advance(at: api.now).isReady)
     let change = stream.next(at: api.now + .seconds(10))
     #expect(change.hasPrefix("event: session\ndata: {\"session\":\"default\",\"desired\":\"up\","))
     #expect(change.components(separatedBy: "event: ").count == 2 && !change.contains("id: "))
@@ -367,7 +369,7 @@ import Threading
     let lines = try api.open("stream=1&events=session&topic=x", .lines)
     #expect(lines.next(at: api.now).contains("\n{\"type\":\"session\",\"session\":\"default\",\"desired\":\"up\","))
     session.upstream.close()
-    #expect(!plain.source.hasNewData && lines.source.hasNewData)
+    #expect(!plain.source.advance(at: api.now).isReady && lines.source.advance(at: api.now).isReady)
   }
 
   @Test func changesOfTheStateNotifyOnlyWhereAStreamReadsThem() throws {

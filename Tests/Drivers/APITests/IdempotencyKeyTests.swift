@@ -109,7 +109,7 @@ import UpstreamProtocol
         "POST /v1/messages?until=confirmed&wait=\(wait) HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: key\r\nContent-Length: 1\r\n\r\na"
       if case .wait(let request) = try api.send(Array(request.utf8)).outcome { held.append(request) }
     }
-    #expect(held.map(\.deadline) == [api.now + .seconds(5), api.now + .seconds(7)])
+    #expect(held.map { api.advance($0).deadline } == [api.now + .seconds(5), api.now + .seconds(7)])
     #expect(try post(api, "a", "key").status == 202)
     try api.session().upstream.refuseMessages()
     let responses = held.map { api.finish($0) }

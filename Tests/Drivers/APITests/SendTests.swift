@@ -170,19 +170,19 @@ import Threading
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
     let first = try hold(api, "", "Idempotency-Key: a\r\n")
-    #expect(!first.hasNewData)
+    #expect(!api.advance(first).isReady)
     journal.fail()
     // The store is recovering.
-    #expect(!first.hasNewData)
+    #expect(!api.advance(first).isReady)
     #expect(try api.session().upstream.snapshot().queuedMessages == 0)
     #expect(
       try api.post("a", fields: "Idempotency-Key: a\r\n").problem == "idempotency-key-in-progress")
     journal.store()
-    #expect(first.hasNewData)
+    #expect(api.advance(first).isReady)
     #expect(api.finish(first).problem == "store-failed")
     let again = try hold(api, "", "Idempotency-Key: a\r\n")
     journal.store()
-    #expect(again.hasNewData)
+    #expect(api.advance(again).isReady)
     #expect(api.finish(again).status == 202)
   }
 
@@ -192,12 +192,12 @@ import Threading
     let keys = ["failed", "late", "gone"]
     let held = try keys.map { try hold(api, "", "Idempotency-Key: \($0)\r\n") }
     journal.fail()
-    #expect(held.allSatisfy { !$0.hasNewData })
+    #expect(held.allSatisfy { !api.advance($0).isReady })
     // The wait of this client has ended.
     #expect(api.finish(held[1]).problem == "store-failed")
     held[2].abandon()
     journal.fail()
-    #expect(held[0].hasNewData)
+    #expect(api.advance(held[0]).isReady)
     #expect(api.finish(held[0]).problem == "store-failed")
     #expect(api.api.pendingRequests == 0)
     for key in keys { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
@@ -210,7 +210,7 @@ import Threading
     let api = try APIFixture(journal: journal)
     let held = try hold(api, "", "Idempotency-Key: a\r\n")
     journal.end()
-    #expect(held.hasNewData)
+    #expect(api.advance(held).isReady)
     let response = api.finish(held)
     #expect(response.problem == "outcome-unknown", "\(response.body)")
   }
@@ -233,11 +233,12 @@ import Threading
 
   @Test func theResponseWaitsForTheStateAndSaysHowLong() throws {
     let api = try APIFixture()
-    #expect(try hold(api, "until=confirmed").deadline == api.now + .seconds(25))
-    #expect(try hold(api, "until=confirmed&wait=5s", "Prefer: wait=7\r\n").deadline == api.now + .seconds(5))
-    #expect(try hold(api, "until=written&wait=10m").deadline == api.now + .seconds(55))
+    #expect(api.advance(try hold(api, "until=confirmed")).deadline == api.now + .seconds(25))
+    #expect(
+      api.advance(try hold(api, "until=confirmed&wait=5s", "Prefer: wait=7\r\n")).deadline == api.now + .seconds(5))
+    #expect(api.advance(try hold(api, "until=written&wait=10m")).deadline == api.now + .seconds(55))
     let preferred = try hold(api, "until=written", "Prefer: wait=7\r\n")
-    #expect(preferred.deadline == api.now + .seconds(7))
+    #expect(api.advance(preferred).deadline == api.now + .seconds(7))
     let response = api.finish(preferred)
     #expect(response.status == 202 && response.text("state") == "queued")
     #expect(response.field("Preference-Applied") == "wait=7")
@@ -253,10 +254,10 @@ import Threading
     let upstream = try api.session().upstream
     let single = try hold(api, "until=\(state)")
     let batch = try hold(api, "until=\(state)", "Content-Type: application/x-ndjson\r\n", "1\n2\n")
-    #expect(single.notifier === upstream.deliveryNotifier && !single.isConcerned)
-    #expect(!single.hasNewData && !batch.hasNewData)
+    #expect(api.advance(single).notifier === upstream.deliveryNotifier)
+    #expect(!api.advance(single).isReady && !api.advance(batch).isReady)
     upstream.refuseMessages()
-    #expect(single.hasNewData && batch.hasNewData)
+    #expect(api.advance(single).isReady && api.advance(batch).isReady)
     let response = api.finish(single)
     #expect(response.status == 200 && response.text("state") == "rejected")
     #expect(response.text("reason") == "session-closed")
@@ -299,7 +300,7 @@ import Threading
     let held = try hold(
       api, "until=confirmed", "Content-Type: application/x-ndjson\r\nPrefer: wait=7\r\n", "1\n2\n")
     try api.session().upstream.refuseMessages()
-    #expect(held.hasNewData)
+    #expect(api.advance(held).isReady)
     let response = api.finish(held)
     #expect(response.status == 207 && response.field("Preference-Applied") == "wait=7")
     let results = try #require(response.json["results"] as? [[String: Any]])

@@ -165,12 +165,12 @@ import Totals
     let works = ["a1", "a2", "a3"].map { notes.work($0, of: 1) } + [notes.work("b1", of: 2)]
     for work in works { thread.add(work) }
     thread.cancel(works[1])
-    #expect(works.map(\.hasNewData) == [false, true, false, false])
+    #expect(works.map(\.isDone) == [false, true, false, false])
     let threads = notes.threads.withLock { $0 }
     #expect(threads.count == 1)
     for run in threads { run() }
     #expect(notes.names.withLock { $0 } == ["a1", "b1", "a3"])
-    #expect(!works.map(\.hasNewData).contains(false))
+    #expect(!works.map(\.isDone).contains(false))
     thread.add(notes.work("a4", of: 1))
     #expect(notes.threads.withLock { $0.count } == 2, "the first one has ended")
   }
@@ -181,6 +181,6 @@ import Totals
     let works = ["a1", "a2"].map { notes.work($0, of: 1) }
     for work in works { thread.add(work) }
     #expect(notes.names.withLock { $0 } == ["a1", "a2"])
-    #expect(!works.map(\.hasNewData).contains(false))
+    #expect(!works.map(\.isDone).contains(false))
   }
 }

@@ -15,6 +15,8 @@ import Testing
 /// State that a test and its application access together.
 final class Board: Sendable {
   let notifier = Notifier()
+  /// Notifies of every piece of news but the first to requests for `/move`.
+  let other = Notifier()
   let held = Gauge()
   /// The number of the newest piece of news.
   let news = Atomic<Int>(0)
@@ -33,31 +35,30 @@ final class Board: Sendable {
   func publish() {
     news.add(1, ordering: .sequentiallyConsistent)
     notifier.notify()
+    if news.current > 1 { other.notify() }
   }
 }
 
 /// `/now` responds at once, `/echo` with the content, `/large` with the content once it is prepared, `/wait` at the
-/// next news, `/stream` with each piece of news, `/flood` with endless batches, and `/prepared` from the same memory
-/// each time.
+/// next news, `/move` at the second, `/stream` with each piece of news, `/flood` with endless batches, and `/prepared`
+/// from the same memory each time.
 final class TestApplication: HTTPApplication {
   static let floodBatch = 64 * 1024
 
-  private enum Route: Int, CaseIterable { case now, echo, large, wait, stream, flood, prepared }
+  private enum Route: Int, CaseIterable { case now, echo, large, wait, move, stream, flood, prepared }
 
   static let preparedContent = "prepared content"
 
   private let board: Board
-  private let loop: LoopContext
   private let wait: TimeSpan
   private let prepared: PreparedResponse
 
-  init(_ board: Board, _ loop: LoopContext, wait: TimeSpan) {
+  init(_ board: Board, wait: TimeSpan) {
     var response = Response()
     response.fields.append("X-Prepared: yes\r\n")
     response.content.text.append(Self.preparedContent)
     prepared = PreparedResponse(copying: response)
     self.board = board
-    self.loop = loop
     self.wait = wait
   }
 
@@ -70,7 +71,7 @@ final class TestApplication: HTTPApplication {
       switch route {
       case .echo: RequestBody(request.framing, limit: 1 << 20)
       case .large: RequestBody(request.framing, limit: 1 << 20, preparedFrom: 2)
-      case .now, .wait, .stream, .flood, .prepared: nil
+      case .now, .wait, .move, .stream, .flood, .prepared: nil
       }
     // `/flood?7` belongs to principal 7.
     let principal = Int(request.query.text()) ?? 0
@@ -90,7 +91,8 @@ final class TestApplication: HTTPApplication {
     response.principal = principal
     switch Route(rawValue: exchange.state % Route.allCases.count) {
     case .wait: return .wait(WaitForNews(board: board, seen: board.news.current, deadline: now + wait))
-    case .stream: return .stream(NewsSource(board, loop))
+    case .move: return .wait(MovingWait(board, until: now + wait))
+    case .stream: return .stream(NewsSource(board))
     case .flood: return .stream(FloodSource(board, by: principal))
     case .echo: response.content.text.append(exchange.body?.bytes ?? [])
     case .large:
@@ -135,38 +137,67 @@ private struct WaitForNews: WaitingRequest {
   let deadline: MonotonicTime
 
   var heldCount: Gauge? { board.held }
-  var notifier: Notifier { board.notifier }
-  var hasNewData: Bool { board.news.current > seen }
+  private var hasNews: Bool { board.news.current > seen }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    hasNews ? .ready : .wait(board.notifier, until: deadline)
+  }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    response.content.text.append(hasNewData ? "news \(board.news.current)" : "nothing")
+    response.content.text.append(hasNews ? "news \(board.news.current)" : "nothing")
     if !response.requestID.isEmpty { response.content.text.append(" for \(response.requestID.bytes.text())") }
   }
 
   func abandon() { board.abandoned.add(1, ordering: .sequentiallyConsistent) }
 }
 
+/// Waits for the first piece of news, and then for the second one at another notifier.
+private final class MovingWait: WaitingRequest {
+  private let board: Board
+  private let deadline: MonotonicTime
+  private var causes: [WaitCause] = []
+
+  init(_ board: Board, until deadline: MonotonicTime) {
+    self.board = board
+    self.deadline = deadline
+  }
+
+  var heldCount: Gauge? { nil }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    causes.append(cause)
+    guard board.news.current < 2 else { return .ready }
+    return .wait(board.news.current == 0 ? board.notifier : board.other, until: deadline)
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    response.content.text.append("news \(board.news.current), \(causes.count { $0 == .end }) ends")
+  }
+
+  func abandon() {}
+}
+
 private final class NewsSource: Source {
   private let board: Board
-  private let loop: LoopContext
   private var seen: Int
 
-  init(_ board: Board, _ loop: LoopContext) {
+  init(_ board: Board) {
     self.board = board
-    self.loop = loop
     seen = board.news.current
   }
 
-  var notifier: Notifier { board.notifier }
-  var deadline: MonotonicTime { loop.now + .seconds(60) }
-  var hasNewData: Bool { board.news.current > seen }
+  private var hasNews: Bool { board.news.current > seen }
   var principal: UInt64 { 0 }
+
+  func advance(at now: MonotonicTime) -> WaitStep {
+    hasNews ? .ready : .wait(board.notifier, until: now + .seconds(60))
+  }
 
   func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     board.batches.add(1, ordering: .sequentiallyConsistent)
-    guard hasNewData else { return .wait }
+    guard hasNews else { return .wait }
     seen += 1
     content.text.append("news \(seen)\n")
     return seen >= board.end.current ? .end : .more
@@ -184,9 +215,8 @@ private final class FloodSource: Source {
   }
 
   let principal: UInt64
-  let notifier = Notifier()
-  let deadline = MonotonicTime.distantFuture
-  let hasNewData = true
+
+  func advance(at now: MonotonicTime) -> WaitStep { .ready }
 
   func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 
@@ -221,7 +251,7 @@ final class ServedApplication {
       logger: log, access: access, metrics: metrics, preparationWait: preparationWait)
     self.server = server
     loop = try EventLoop(index: 0)
-    server.start(clients: [], management: [], on: [loop]) { [board] in TestApplication(board, $0, wait: wait) }
+    server.start(clients: [], management: [], on: [loop]) { [board] _ in TestApplication(board, wait: wait) }
   }
 
   /// Opens a connection to the application.

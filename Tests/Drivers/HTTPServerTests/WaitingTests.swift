@@ -184,13 +184,37 @@ import Testing
     #expect(client.read(through: "news 1") != nil)
   }
 
+  @Test func aRequestThatMovesToAnotherNotifierIsWokenByIt() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/move")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(eventually { served.board.other.hasWaiters && !served.board.notifier.hasWaiters })
+    served.board.publish()
+    #expect(client.read(through: " ends")?.hasSuffix("news 2, 0 ends") == true)
+  }
+
+  @Test(arguments: [false, true])
+  func aRequestThatIsNotReadyAdvancesOnceMoreAtTheEndOfItsWait(isDrained: Bool) async throws {
+    let served = try ServedApplication(wait: isDrained ? .seconds(50) : .milliseconds(50))
+    let client = served.connect()
+    client.get("/move")
+    if isDrained {
+      #expect(served.isHolding(1))
+      served.drain()
+    }
+    #expect(client.read(through: " ends")?.hasSuffix("news 0, 1 ends") == true)
+  }
+
   /// One of many requests that wait for the same notifier, like the requests for one session.
   private final class OneOfMany: WaitingRequest {
     let notifier = Notifier()
-    var deadline: MonotonicTime { .distantFuture }
-    var hasNewData = false
-    var isConcerned: Bool { hasNewData }
+    var isReady = false
     var heldCount: Gauge? { nil }
+    func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+      isReady ? .ready : .wait(notifier, until: .distantFuture)
+    }
     func finish(at now: MonotonicTime, into response: inout Response) {}
     func abandon() {}
   }
@@ -205,6 +229,7 @@ import Testing
         index: 0)
       let request = OneOfMany()
       connection.waiting = .request(request)
+      _ = connection.advanceWaiting()
       kept = (request, connection)
       for _ in 0..<2 { _ = worker.heldRequests.register(connection, for: request.notifier) }
       return worker.heldRequests.count == 2
@@ -213,7 +238,7 @@ import Testing
     let notifier = try #require(kept).0.notifier
     notifier.notify()
     #expect(served.onLoop { $0.heldRequests.count } == 2)
-    _ = served.onLoop { _ in kept?.0.hasNewData = true }
+    _ = served.onLoop { _ in kept?.0.isReady = true }
     notifier.notify()
     #expect(served.onLoop { $0.heldRequests.count } == 0)
     _ = served.onLoop { _ in

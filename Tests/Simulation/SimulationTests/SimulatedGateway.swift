@@ -208,6 +208,7 @@ final class HeldRequest: SignalTarget, TimerTarget {
   private let loop: LoopContext
   private let end: (HeldRequest, Received?) -> Void
   private var registration: (notifier: Notifier, listener: Notifier.Listener)?
+  private var deadline = MonotonicTime.zero
   private var timer: LoopTimer?
   private var signal: Signal?
   private(set) var hasEnded = false
@@ -218,16 +219,17 @@ final class HeldRequest: SignalTarget, TimerTarget {
     self.end = end
   }
 
-  /// Registers the request, and only then checks for news.
+  /// Advances the request, and once more after each registration.
   func begin() {
     guard !hasEnded else { return }
-    while true {
-      let notifier = request.notifier
+    while case .wait(let notifier, let deadline, _) = request.advance(.news, at: loop.now) {
+      if notifier === registration?.notifier {
+        self.deadline = deadline
+        return loop.reschedule(&timer, at: deadline, self)
+      }
       register(for: notifier)
-      if request.hasNewData { return finish() }
-      if request.notifier === notifier { break }
     }
-    loop.reschedule(&timer, at: request.deadline, self)
+    finish()
   }
 
   private func register(for notifier: Notifier) {
@@ -245,12 +247,14 @@ final class HeldRequest: SignalTarget, TimerTarget {
     registration = nil
   }
 
-  func signalled() { if !hasEnded, request.isConcerned { begin() } }
+  func signalled() { begin() }
 
   func timerFired(_ token: Int) {
     timer = nil
     guard !hasEnded else { return }
-    if request.deadline <= loop.now { finish() } else { begin() }
+    guard deadline <= loop.now else { return begin() }
+    _ = request.advance(.end, at: loop.now)
+    finish()
   }
 
   private func finish() {

@@ -69,8 +69,8 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   var heldCount: Gauge? { api.common.metrics.heldPolls }
 
-  private var deadline: MonotonicTime {
-    if poll != nil { return end }
+  /// The deadline of the wait for the copy.
+  private var copyDeadline: MonotonicTime {
     // Without a cursor, an early response with a position is better than a long wait.
     return isStream || parameters.start.cursor == nil ? patience : max(patience, end)
   }
@@ -83,7 +83,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
         poll = Poll(session: session, start: start, options: parameters.options)
       }
     }
-    return poll?.hasNewData() ?? false ? .ready : .wait(session.inbox.notifier, until: deadline)
+    return poll?.advance(until: end) ?? .wait(session.inbox.notifier, until: copyDeadline)
   }
 
   private func resolve(at now: MonotonicTime) throws(Problem) -> ReadStart {

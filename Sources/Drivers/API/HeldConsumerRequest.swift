@@ -107,9 +107,7 @@ struct HeldConsumerRequest: HolderRequest {
   }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    var pending = pending
-    pending.advance(cause, api, at: now)
-    api.consumerRequests[Int(slot)] = pending
+    api.consumerRequests[Int(slot)]?.advance(cause, api, at: now)
     return pending.step
   }
 

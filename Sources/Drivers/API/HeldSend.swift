@@ -61,43 +61,10 @@ struct HeldSend: WaitingRequest {
   }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    var pending = pending
-    let upstream = pending.receipt.session.upstream
-    if pending.receipt.ticket != nil {
-      if pending.withdrawal == nil {
-        if pending.isStored {
-          noteStored(&pending, at: now)
-        } else if cause == .end || pending.hasFailed {
-          switch pending.reject() {
-          case .isStored: noteStored(&pending, at: now)
-          case .isRejected(let withdrawal): pending.withdrawal = withdrawal
-          case .isKept: return .ready
-          }
-          api.sends[slot] = pending
-        }
-      }
-      if let withdrawal = pending.withdrawal, upstream.outcome(of: withdrawal) != .pending { return .ready }
-      if pending.receipt.ticket != nil {
-        // Messages must not be acknowledged before they are stored.
-        let deadline = max(clientDeadline, pending.storeDeadline)
-        return .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
-      }
+    guard let step = api.sends[slot]?.advance(cause, until: clientDeadline, api, at: now) else {
+      preconditionFailure("a request waits that has ended")
     }
-    guard pending.parameters.until != .queued else { return .ready }
-    let before = pending.progress
-    let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
-    if pending.progress != before { api.sends[slot] = pending }
-    // Another gateway sends the messages now, and knows their states.
-    let isOver = isComplete || !pending.receipt.session.isHere
-    return isOver ? .ready : .wait(upstream.deliveryNotifier, until: clientDeadline)
-  }
-
-  private func noteStored(_ pending: inout PendingSend, at now: MonotonicTime) {
-    api.accept(pending, at: now)
-    pending.receipt.session.upstream.endWaitingForStore()
-    pending.receipt.ticket = nil
-    pending.key = nil
-    api.sends[slot] = pending
+    return step
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -150,6 +117,41 @@ struct HeldSend: WaitingRequest {
 }
 
 extension PendingSend {
+  /// - Parameter clientDeadline: the deadline of the wait for the state of the messages.
+  fileprivate mutating func advance(
+    _ cause: WaitCause, until clientDeadline: MonotonicTime, _ api: API, at now: MonotonicTime
+  ) -> WaitStep {
+    let upstream = receipt.session.upstream
+    if receipt.ticket != nil {
+      if withdrawal == nil {
+        if isStored {
+          noteStored(api, at: now)
+        } else if cause == .end || hasFailed {
+          switch reject() {
+          case .isStored: noteStored(api, at: now)
+          case .isRejected(let withdrawal): self.withdrawal = withdrawal
+          case .isKept: return .ready
+          }
+        }
+      }
+      if let withdrawal, upstream.outcome(of: withdrawal) != .pending { return .ready }
+      if receipt.ticket != nil {
+        // Messages must not be acknowledged before they are stored.
+        return .wait(upstream.deliveryNotifier, until: max(clientDeadline, storeDeadline), endsAtDrain: false)
+      }
+    }
+    guard parameters.until != .queued else { return .ready }
+    // Another gateway sends the messages now, and knows their states.
+    let isOver = receipt.advance(&progress, to: parameters.until) || !receipt.session.isHere
+    return isOver ? .ready : .wait(upstream.deliveryNotifier, until: clientDeadline)
+  }
+
+  private mutating func noteStored(_ api: API, at now: MonotonicTime) {
+    api.accept(self, at: now)
+    receipt.session.upstream.endWaitingForStore()
+    (receipt.ticket, key) = (nil, nil)
+  }
+
   /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
   /// holder. Messages that a gateway submitted before its deadline may be stored, and then the next holder sends them.
   fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {

@@ -174,6 +174,10 @@ extension Poll {
     guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
     return session.inbox.hasNewData(after: &start, matching: filter)
   }
+
+  mutating func advance(until deadline: MonotonicTime) -> WaitStep {
+    hasNewData() ? .ready : .wait(session.inbox.notifier, until: deadline)
+  }
 }
 
 /// A held poll. Its `Poll` is in a table of the loop, so that this struct fits inline in the connection.
@@ -190,11 +194,10 @@ private struct HeldPoll: WaitingRequest {
   var heldCount: Gauge? { api.common.metrics.heldPolls }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    var poll = poll
-    let isReady = poll.hasNewData()
-    // Only a filter moves the start.
-    if poll.options.filter != nil { api.polls[slot] = poll }
-    return isReady ? .ready : .wait(poll.session.inbox.notifier, until: deadline)
+    guard let step = api.polls[slot]?.advance(until: deadline) else {
+      preconditionFailure("a poll waits that has ended")
+    }
+    return step
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

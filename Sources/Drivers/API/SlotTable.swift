@@ -19,7 +19,8 @@ struct SlotTable<Value> {
   /// Returns nil for an empty slot.
   subscript(_ slot: Int) -> Value? {
     get { values[slot] }
-    set { values[slot] = newValue }
+    // Changes a value in place. A copy would retain each of its members.
+    _modify { yield &values[slot] }
   }
 
   @discardableResult

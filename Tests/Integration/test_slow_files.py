@@ -41,7 +41,7 @@ async def test_an_outdated_attempt_does_not_change_the_tls_settings(
     pin = "A" * 43 + "="
     gateway.rewrite(config.format(upstream.url, authority.path, pin))
     gateway.signal(signal.SIGHUP)
-    await failure_about(gateway, "none of the pinned ones")
+    await failure_about(gateway, "key is not pinned")
     with os.fdopen(descriptor, "wb") as file:
         file.write(authority.path.read_bytes())
     attempts = (await gateway.client().session())["failed_attempts"]
@@ -52,7 +52,7 @@ async def test_an_outdated_attempt_does_not_change_the_tls_settings(
         return session["failed_attempts"] >= attempts + 3
 
     await eventually(has_tried_again, what="three more attempts")
-    assert "none of the pinned ones" in (await gateway.client().session())["last_failure"]
+    assert "key is not pinned" in (await gateway.client().session())["last_failure"]
 
 
 # -- Files that hang ---------------------------------------------------------------------------------------------------

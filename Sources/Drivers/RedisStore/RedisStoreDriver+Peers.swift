@@ -16,7 +16,7 @@ extension RedisStoreDriver {
         continue
       }
       guard let url = try? HTTPURL("http://\(address)") else {
-        peers.ended(gateway, at: address, failure: "it is no host with a port", now: now)
+        peers.ended(gateway, at: address, failure: "it is not a host with a port", now: now)
         continue
       }
       let destination = DialDestination(

@@ -53,17 +53,18 @@ package final class RedisStoreMetrics: Sendable {
       "drawbridge_store_fenced_total", "Sessions that another gateway has acquired from this gateway.")
     histories = registry.counter("drawbridge_store_histories_total", "How often Redis has had another history.")
     unreachable = registry.gauge(
-      "drawbridge_peers_unreachable", "Other gateways that this one has never reached at their addresses.")
+      "drawbridge_peers_unreachable", "Other gateways that this gateway has never reached at their addresses.")
     otherUpstreams = registry.gauge(
       "drawbridge_store_other_upstreams",
-      "Gateways with the same store.prefix that connect a session to another host than this one.")
+      "Gateways with the same store.prefix that connect a session to another host than this gateway does.")
     shortWaits = registry.counter(
       "drawbridge_store_wait_short_total", "How often fewer replicas than required have confirmed a write in time.")
     registry.gauge(
       "drawbridge_store_heartbeat_age_seconds",
       "Time since the last heartbeat that Redis has confirmed, 0 before the first. At four fifths of the lease, or a second before its end if that is less, the gateway closes its sessions."
     ) { [weak self] in self?.heartbeatAge.seconds ?? 0 }
-    registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak submissions] in
+    registry.gauge("drawbridge_store_pending_bytes", "Bytes of changes that are not stored yet.") {
+      [weak submissions] in
       Double(submissions?.pendingBytes ?? 0)
     }
   }

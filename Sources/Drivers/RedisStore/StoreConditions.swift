@@ -63,7 +63,7 @@ struct StoreConditions {
     }
     return note(
       .replicas, count <= required, after: Self.replicasPatience, now: now,
-      "Redis has no replica to spare: if it loses one, nothing is stored until it is back (store.wait_replicas)",
+      "Redis has no spare replica: if it loses a replica, nothing is stored until the replica is back (store.wait_replicas)",
       "Redis has replicas to spare", [.number("replicas", count), .number("wait_replicas", required)])
   }
 
@@ -79,7 +79,7 @@ struct StoreConditions {
     return others.compactMap { gateway, other in
       note(
         .configuration(gateway), other.configuration != own, after: Self.configurationPatience, now: now,
-        "another gateway has other settings of the sessions or of the lease",
+        "another gateway has other settings for the sessions or another store.lease",
         "another gateway has the same settings again",
         [.text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", other.address)])
     }
@@ -108,7 +108,7 @@ struct StoreConditions {
   mutating func observed(ownAddress: String, isUnreachable: Bool, now: MonotonicTime) -> Notice? {
     note(
       .ownAddress, isUnreachable, after: Self.unreachablePatience, now: now,
-      "no other gateway can reach this one: set listeners.peer_address to an address that they reach",
+      "no other gateway can reach this gateway: set listeners.peer_address to an address that they can reach",
       "other gateways can reach this one", [.text("address", ownAddress)])
   }
 

@@ -80,7 +80,7 @@ enum JSONWebKey {
       }
       if let name = try string("alg") {
         guard let named = SignatureAlgorithm(name: name) else {
-          return "its 'alg' \(quoted(name)) is none of HS256, RS256, ES256, EdDSA"
+          return "its 'alg' \(quoted(name)) is not HS256, RS256, ES256 or EdDSA"
         }
         guard named == algorithm else {
           throw fail("its 'alg' \(quoted(name)) is not for its 'kty': use \(algorithm.rawValue) or leave 'alg' out")

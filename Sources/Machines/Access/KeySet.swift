@@ -65,7 +65,7 @@ package struct KeySet: Sendable {
     guard needsIssuers, let index = keys.firstIndex(where: { $0.issuer == nil }) else { return }
     let key = keys[index].id.map { "the key with the kid \(quoted($0))" } ?? "a key without kid"
     throw Invalid(
-      "\(key) does not say whose it is: with several issuers, use a JWK Set in which each key has the member 'iss'")
+      "\(key) does not name its issuer: with several issuers, use a JWK Set in which each key has the member 'iss'")
   }
 
   private mutating func add(_ key: VerificationKey) throws(Invalid) {

@@ -50,7 +50,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     case .tooManyMembers(let part): "the \(part.rawValue) part of the JWT has too many members"
     case .parameter(let name): "the header of the JWT has '\(name)', which is not accepted"
     case .type: "'typ' of the JWT is neither JWT nor at+jwt"
-    case .algorithm: "'alg' of the JWT is none of HS256, RS256, ES256, EdDSA"
+    case .algorithm: "'alg' of the JWT is not HS256, RS256, ES256 or EdDSA"
     case .keyID: "'kid' of the JWT is not a string"
     case .unknownKey: "no configured key has the 'kid' and 'alg' of the JWT"
     case .ambiguousKey:
@@ -63,7 +63,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     case .notYetValid: "the token is not valid yet"
     case .otherAudience: "the token is for another audience"
     case .otherIssuer: "the issuer of the token is not accepted"
-    case .issuerOfOtherKey: "the key that signed the token is not one of its issuer"
+    case .issuerOfOtherKey: "the key that signed the token does not belong to its issuer"
     }
   }
 

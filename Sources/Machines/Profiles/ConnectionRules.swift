@@ -40,9 +40,9 @@ package struct ConnectionRules: Hashable, Sendable {
     }
     do {
       return try isOwn()
-        ? "the address is one of this machine, which is refused unless 'addresses.allow' of \(owner) has it" : nil
+        ? "the address belongs to this machine, which is refused unless 'addresses.allow' of \(owner) has it" : nil
     } catch {
-      return "whether the address is one of this machine cannot be determined: \(error)"
+      return "whether the address belongs to this machine cannot be determined: \(error)"
     }
   }
 }
@@ -53,8 +53,8 @@ package enum AddressKind: String, CaseIterable, Sendable {
   case loopback
   case `private`
   case linkLocal = "link-local"
-  case shared = "shared by a carrier's customers (100.64.0.0/10)"
-  case metadata = "that of a cloud's metadata service"
+  case shared = "in the range of carrier-grade NAT (100.64.0.0/10)"
+  case metadata = "the address of a cloud's metadata service"
   case multicast
   case broadcast
   case documentation = "for documentation"

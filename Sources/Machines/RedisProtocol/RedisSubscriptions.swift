@@ -87,7 +87,7 @@ package struct RedisSubscriptions: Sendable {
       try takePong()
       return nil
     case .array(let elements): return try read(elements)
-    case .simple, .integer, .bulk, .null: throw .violation("a reply that is not one of a subscription")
+    case .simple, .integer, .bulk, .null: throw .violation("a reply that does not belong to a subscription")
     }
   }
 

@@ -91,7 +91,7 @@ extension EventEnvelope {
     for element in elements {
       let token = text.extracting(range).extracting(element)
       guard let encoded = JSONString.content(of: token) else {
-        throw EventFormatError("an element of 'attachments' is no string: use base64")
+        throw EventFormatError("an element of 'attachments' is not a string: use base64")
       }
       do throws(SocketIOViolation) {
         result.append(try EngineIOPacket.decoded(base64: encoded.span))
@@ -112,7 +112,8 @@ extension EventParts {
     array.append(UInt8(ascii: "]"))
     guard let used = Placeholders.used(array.span, 0..<array.count, attachments: attachments.count) else {
       throw EventFormatError(
-        #"a placeholder in 'args' has no number of an attachment: use {"_placeholder":true,"num":0} for the first"#)
+        #"a placeholder in 'args' does not have the number of an attachment: use {"_placeholder":true,"num":0} for the first"#
+      )
     }
     if let missing = used.firstIndex(of: false) {
       throw EventFormatError(

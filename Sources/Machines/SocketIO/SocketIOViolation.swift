@@ -38,7 +38,7 @@ package enum SocketIOViolation: Error, Hashable, Sendable, CustomStringConvertib
     case .invalidJSON(let offset): "a packet has no valid JSON after byte \(offset)"
     case .invalidPayload:
       "the payload of a packet does not fit its type; an event is an array that begins with its name"
-    case .invalidPlaceholder: "a placeholder of a binary packet has no number of an attachment"
+    case .invalidPlaceholder: "a placeholder of a binary packet does not have the number of an attachment"
     case .textAmongAttachments: "a packet arrived before all attachments of the previous one"
     case .unannouncedAttachment: "a binary message that no packet announced"
     case .tooLarge(let limit):

@@ -56,7 +56,7 @@ extension UpstreamConventions {
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):
-      problems.append(("credential", "it is used, but has no source: set env, file or command"))
+      problems.append(("credential", "a message uses it, but it has no source: set env, file or command"))
     case (.some, false):
       problems.append(
         (

@@ -2,8 +2,8 @@ import ByteStreams
 import Calls
 import JSONCodec
 
-/// The ids of one connection with `correlation.ids: sequence`: 1, 2, 3 … in the order of the messages. Setup messages and
-/// heartbeats use the same numbers (`${sequence}`).
+/// The ids of one connection with `correlation.ids: sequence`: 1, 2, 3 … in the order of the messages. Setup messages
+/// and heartbeats use the same numbers (`${sequence}`).
 ///
 /// The gateway writes a number in place of the id of each call, and of each other message whose id is a number: the
 /// numbers must increase, and no client can choose the id of another client's call.

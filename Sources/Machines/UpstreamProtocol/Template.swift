@@ -257,7 +257,7 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .noCursor: "there is no cursor yet; set 'upstream.cursor.initial'"
     case .noCredential: "there is no credential; set 'upstream.credential'"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
-    case .notUTF8: "the result is not valid UTF-8; a text message must be"
+    case .notUTF8: "the result is not valid UTF-8, as a text message must be"
     case .key: "the key of an HMAC must have 1 to \(HMACKey.maximumBytes) bytes"
     case .notQuery:
       "it must be parameters such as token=abc, without spaces, ',' and '#', which end the name of the namespace: percent-encode them"

@@ -201,7 +201,7 @@ package struct WebhookMachine: Sendable {
       status = code
       detail =
         switch result {
-        case .redirected: "status \(code): redirections are not followed, use the URL that they lead to"
+        case .redirected: "status \(code): redirections are not followed: use the URL of the target"
         case .gone: "status 410: the webhook is disabled until the configuration is reloaded"
         default: "status \(code)"
         }

@@ -116,7 +116,7 @@ extension SettingSection {
       reconnect("maximum", \.maximum, .duration(millisecond...day), "longest wait"),
       reconnect("factor", \.factor, .fraction(1...100), "growth factor of exponential waits"),
       reconnect(
-        "when_exhausted", \.whenExhausted, .choice, "what doubling does above the maximum: hold, reset or stop"),
+        "when_exhausted", \.whenExhausted, .choice, "what follows after the maximum: hold, reset or stop"),
       reconnect(
         "maximum_attempts", \.maximumAttempts, .countOrNone(0...1_000_000),
         "consecutive failures after which the session waits for an operator; 0: no limit"),

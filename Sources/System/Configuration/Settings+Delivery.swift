@@ -27,7 +27,7 @@ extension SettingSection {
           "wait", \.wait, .duration(.zero...day), "how long a poll without new messages is held, unless it has wait="),
         delivery(
           "maximum_wait", \.maximumWait, .duration(.zero...day),
-          "maximum wait= of a request; longer ones are shortened to this"),
+          "maximum wait= of a request; a longer wait is shortened to this"),
         delivery("limit", \.limit, .count(1...1_000_000), "messages per response, unless the poll has limit="),
         delivery(
           "maximum_limit", \.maximumLimit, .count(1...1_000_000),

@@ -20,7 +20,7 @@ extension SettingSection {
           "when the file is synchronised: interval (within one second) or always (before each acknowledgement)"),
         store(
           "pending_bytes", \.pendingBytes, .size((64 << 10)...(16 << 30)),
-          "maximum total size of changes that wait to be stored; above it 503, and above half of it upstreams are not read"
+          "maximum total size of changes that wait to be stored; above it 503, and above half of it reading from upstreams pauses"
         ),
         store(
           "keep_unused", \.keepUnused, .duration(.zero...(.hours(24 * 3_650))),
@@ -97,7 +97,7 @@ extension SettingSection {
       problems.append(
         SettingProblem(
           "store.prefix", .missing,
-          "'store.engine' is redis: set the same at all gateways of this installation, and another one for each further installation on this Redis, such as orders-production"
+          "'store.engine' is redis: set the same prefix at all gateways of this installation, and a different one for each other installation on this Redis, such as orders-production"
         ))
     }
     if settings.listeners.peers.isEmpty {

@@ -71,7 +71,7 @@ package final class Store: Sendable {
     var environment = StoreFile.Environment()
     environment.willCheck = { path, bytes in
       logger.info(
-        "the store was not closed in order; checking it", [.text("path", path), .number("bytes", bytes)])
+        "the store was not closed cleanly; checking it", [.text("path", path), .number("bytes", bytes)])
     }
     environment.isChecking = { path, read, bytes in
       logger.info(

@@ -276,7 +276,7 @@ package enum BackupRequest {
     do throws(SystemError) {
       socket = try StoreSocket.connect(to: StorePlace.resolved(path) + StoreControl.suffix)
     } catch {
-      throw .failed(path: path, reason: "the process that has it open cannot be asked (\(error))")
+      throw .failed(path: path, reason: "the process that has it open does not respond (\(error))")
     }
     defer { _ = Glibc.close(socket) }
     StoreSocket.setTimeout(socket, seconds: silenceSeconds)

@@ -118,7 +118,7 @@ extension StoreFile {
     // Only a complete copy gets the final name.
     let partial = path + Self.partialSuffix
     guard unsafe access(partial, F_OK) != 0 else {
-      return "'\(partial)' exists: it is the rest of a backup that was not completed. Remove it"
+      return "'\(partial)' exists: a backup was not completed. Remove the file"
     }
     do throws(StoreError) {
       try Self.create(partial)

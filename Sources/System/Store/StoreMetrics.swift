@@ -27,16 +27,16 @@ package final class StoreMetrics: Sendable {
     failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
       "drawbridge_store_failed",
-      "1 while the store, or the storing of a session, does not work: messages are refused, and pushes are not stored.")
+      "1 while the store does not work, for one session or for all: messages are refused, and pushes are not stored.")
   }
 
   func register(_ store: Store, in registry: MetricsRegistry) {
-    registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak store] in
+    registry.gauge("drawbridge_store_pending_bytes", "Bytes of changes that are not stored yet.") { [weak store] in
       Double(store?.submissions.pendingBytes ?? 0)
     }
     registry.gauge(
       "drawbridge_store_write_age_seconds",
-      "How long the store has been writing without an end, 0 while it does not: a disk that hangs shows here."
+      "How long the current write of the store has taken, 0 without one. It grows while a disk does not respond."
     ) { [weak store] in store?.metrics.writeAge.seconds ?? 0 }
   }
 

@@ -414,7 +414,7 @@ final class StoreWriter {
       try file.end()
       store.logger.info("store closed", [.text("path", file.path)])
     } catch {
-      store.logger.error("the store was not closed in order", [.text("path", file.path), .text("reason", "\(error)")])
+      store.logger.error("the store was not closed cleanly", [.text("path", file.path), .text("reason", "\(error)")])
     }
     self.file = nil
   }

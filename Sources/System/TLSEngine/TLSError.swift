@@ -54,7 +54,7 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
       "the certificate's issuer \(quoted: issuer) is not trusted: its CA is missing from the trust store, or the peer does not"
         + " send its intermediate certificates"
     case .pinMismatch(let presented):
-      "the peer's key is none of the pinned ones: it presented \(presented)"
+      "the peer's key is not pinned: it presented \(presented)"
     case .certificateRejected(let subject, let reason):
       "the certificate of \(quoted: subject) is rejected: \(reason)"
     case .versionUnsupported(let minimum, let maximum) where minimum == maximum:

@@ -19,7 +19,7 @@ struct ClientOptions {
   static let caFile = Flag(
     "ca-file", .file, "PEM file of certificates to trust, besides the system's (or DRAWBRIDGE_CA_FILE)")
   static let certificate = Flag(
-    "certificate", .file, "PEM file of the client certificate, for a gateway that requires one")
+    "certificate", .file, "PEM file of the client certificate, if the gateway requires it")
   static let certificateKey = Flag(
     "certificate-key", .file, "PEM file of its private key (default: the file of the certificate)")
 
@@ -55,7 +55,7 @@ struct ClientOptions {
     tokenFile = arguments[Self.tokenFile] ?? variable("DRAWBRIDGE_TOKEN_FILE")
     for flag in [Self.caFile, Self.certificate, Self.certificateKey] where !url.isSecure && arguments.has(flag) {
       throw UsageError(
-        message: "--\(flag.name) has no effect, because the URL is not one of https: use https or omit it.")
+        message: "--\(flag.name) has no effect, because the URL is not https: use https or omit it.")
     }
     if arguments.has(Self.certificateKey), !arguments.has(Self.certificate) {
       throw UsageError(message: "--certificate-key needs --certificate, the file of the certificate.")

@@ -56,7 +56,7 @@ extension GatewayClient {
   }
 
   static let noGateway = CommandFailure(
-    ExitCode.unavailable, "the response is none of a gateway: is this the address of one?")
+    ExitCode.unavailable, "the response is not from a gateway: is this the address of a gateway?")
 }
 
 extension CommandFailure {

@@ -45,7 +45,7 @@ final class GatewayClient {
   /// Warns that others can read the token.
   func warnOfExposure() {
     if options.tokenFile != nil, options.url.isExposed {
-      Terminal.note("others on the network can read the token, because the URL is not one of https")
+      Terminal.note("others on the network can read the token, because the URL is not https")
     }
   }
 

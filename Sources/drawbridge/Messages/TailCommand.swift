@@ -267,7 +267,7 @@ final class TailCommand {
   }
 
   private static var noStream: End {
-    .refused("the response is no stream of pushes: is this the address of a gateway?")
+    .refused("the response is not a stream of pushes: is this the address of a gateway?")
   }
 
   private func take(_ bytes: [UInt8]) throws(End) {

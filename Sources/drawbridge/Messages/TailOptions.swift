@@ -6,7 +6,8 @@ import Reactor
 /// The command line of `drawbridge tail`.
 struct TailOptions {
   static let topic = Flag(
-    "topic", .text("TOPIC"), "only pushes with this topic, or with a final * one that begins so", isRepeatable: true)
+    "topic", .text("TOPIC"), "only pushes with this topic; with a final *, with a topic that begins so",
+    isRepeatable: true)
   static let cursor = Flag(
     "cursor", .text("CURSOR"), "start after this position; also earliest, or latest (the default)")
   static let since = Flag("since", .text("DURATION"), "start with the pushes of this time, such as 10m")

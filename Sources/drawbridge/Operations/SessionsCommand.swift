@@ -6,7 +6,7 @@ enum SessionsCommand {
   private static let pageSize = 1000
 
   private static let name = Flag(
-    "name", .text("NAME"), "only the session of this name, or with a final * those whose names begin so")
+    "name", .text("NAME"), "only the session of this name; with a final *, the sessions whose names begin so")
   private static let ready = Flag("ready", .choice(["true", "false"]), "only sessions that are connected, or are not")
 
   static let command = Command(

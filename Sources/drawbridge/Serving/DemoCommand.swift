@@ -19,8 +19,8 @@ enum DemoCommand {
     text: """
       The reply to a call is its request: drawbridge call '{"id":1}' prints {"id":1}.
 
-      With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges events that
-      want it with their arguments.
+      With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges an event
+      with its arguments if the sender asks for it.
       """,
     flags: ConfigurationSource.flags([
       "kind", "listen", "management", "loops", "access", "log-level", "log-format",

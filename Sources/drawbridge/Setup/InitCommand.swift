@@ -10,7 +10,8 @@ enum InitCommand {
   private static let sampleUpstream = "ws://127.0.0.1/"
 
   private static let upstream = Flag("upstream", .text("URL"), "the WebSocket service to connect to")
-  private static let kind = Flag("kind", .choice(["websocket", "socketio"]), "what it speaks (default: websocket)")
+  private static let kind = Flag(
+    "kind", .choice(["websocket", "socketio"]), "the protocol of the service (default: websocket)")
   private static let listen = Flag(
     "listen", .text("ADDRESS"), "where clients connect (default: 127.0.0.1:8080)")
   private static let store = Flag("store", .file, "keep messages in this SQLite file, so that they survive a restart")
@@ -171,13 +172,13 @@ enum InitCommand {
     let store =
       answers.store.isEmpty
       ? """
-      # Keep what was acknowledged over a restart:
+      # Keep acknowledged messages and pushes over a restart:
       #store:
       #  engine: sqlite
       #  path: drawbridge.db
       """
       : """
-      # Keeps what was acknowledged over a restart.
+      # Keeps acknowledged messages and pushes over a restart.
       store:
         engine: sqlite
         path: \(quoted(answers.store))
@@ -202,7 +203,7 @@ enum InitCommand {
         # The WebSocket service. Keep secrets out of this file: url: ${env:UPSTREAM_URL}
         url: \(quoted(answers.upstream))
         kind: \(quoted(answers.kind))
-        # How long, and how many, messages may be queued while it is away.
+        # How long, and how many, messages may be queued while the service is away.
         queue: {ttl: 30s, messages: 1024}
 
       delivery:

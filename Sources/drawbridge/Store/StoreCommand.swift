@@ -23,10 +23,10 @@ enum StoreCommand {
       "drawbridge store export /var/lib/drawbridge/drawbridge.db | jq -c .push",
     ],
     text: """
-      'check PATH' reads the whole database and says what it contains. The gateway must be stopped.
+      'check PATH' reads the whole database and prints a summary. The gateway must be stopped.
 
       'export PATH' writes the retained pushes and the messages without a final state to standard output, a JSON object
-      per line. Of a damaged database, it writes what is readable. The gateway must be stopped.
+      per line. If the database is damaged, it writes the readable part. The gateway must be stopped.
 
       'backup PATH COPY' writes a copy. A running gateway makes the copy itself, asked on the socket PATH.sock, which
       only its user and root can use; while it does, clients wait. Where COPY exists, nothing is written.

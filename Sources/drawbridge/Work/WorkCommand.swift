@@ -18,13 +18,14 @@ final class WorkCommand {
 
   private static let parallel = Flag("parallel", .number(1...parallelLimit), "commands at a time (default: 1)")
   private static let topic = Flag(
-    "topic", .text("TOPIC"), "only pushes with this topic, or with a final * one that begins so", isRepeatable: true)
+    "topic", .text("TOPIC"), "only pushes with this topic; with a final *, with a topic that begins so",
+    isRepeatable: true)
   private static let start = Flag(
     "start", .text("POSITION"), "where a new consumer starts: earliest, latest (the default), or a cursor")
   private static let visibility = Flag(
     "visibility", .duration, "how long a lease lasts without an extension (default: 30s)")
   private static let maxDeliveries = Flag(
-    "max-deliveries", .number(1...1000), "after so many failures a push becomes a dead letter (default: 5)")
+    "max-deliveries", .number(1...1000), "number of failures after which a push becomes a dead letter (default: 5)")
   private static let orderBy = Flag(
     "order-by", .text("KEY"), "handle pushes of the same key one after another: all, topic, or a JSON pointer")
 
@@ -34,7 +35,7 @@ final class WorkCommand {
     runsCommand: true,
     usage: "NAME -- COMMAND",
     summary: "run a command for each push",
-    purpose: "run a command for each push, with the consumer NAME, which any number of workers share.",
+    purpose: "run a command for each push of the consumer NAME. Any number of workers can use it at the same time.",
     examples: [
       "drawbridge work orders -- ./handle-order",
       "drawbridge work orders --topic 'orders.*' --parallel 4 -- python3 handle.py",
@@ -57,7 +58,7 @@ final class WorkCommand {
       explains consumers.
       """,
     exitCodes: [
-      Command.ExitCode(ExitCode.ok, "ended by a signal; all that was received is settled"), .usage,
+      Command.ExitCode(ExitCode.ok, "ended by a signal; every received push is settled"), .usage,
       Command.ExitCode(ExitCode.noInput, "the file of the token cannot be read"),
       Command.ExitCode(ExitCode.unavailable, "the gateway refuses the request, or the command cannot be started"),
       Command.ExitCode(ExitCode.temporary, "ended by a signal; some settlements did not reach the gateway"),

@@ -33,7 +33,7 @@ extension SocketIOSettings {
       if version == .three {
         refuse(
           namespace.name == "/", "socketio.namespaces",
-          "a server of version 3 joins '/' unasked, without 'auth'; use 'upstream.socketio.query'")
+          "a server of version 3 joins '/' by itself, without 'auth': use 'upstream.socketio.query'")
       } else if let text = try? auth.rendered(with: TemplateValues()),
         !JSONValidator.isValid(text.span) || JSONObject(text.span) == nil
       {

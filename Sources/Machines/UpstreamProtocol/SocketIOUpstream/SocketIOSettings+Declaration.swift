@@ -47,7 +47,7 @@ extension SocketIOSettings {
   // MARK: The opening request
 
   package func hint(status: Int, body: String) -> String {
-    if status == 404 { return ": is the path of 'upstream.url' that of a Socket.IO server?" }
+    if status == 404 { return ": does the path of 'upstream.url' lead to a Socket.IO server?" }
     guard status == 400 else { return "" }
     let content = Array(body.utf8)
     let advice = EngineIORefusal(content: content.span).advice(version)

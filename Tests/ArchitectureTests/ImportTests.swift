@@ -35,7 +35,7 @@ import Testing
     "RouteNetlink": ["ByteStreams"],
     "RedisProtocol": ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"],
     "Replication": ["ByteStreams", "JSONCodec", "RedisProtocol"],
-    // `Synchronization` is allowed for one atomic flag only.
+    // `Synchronization` is allowed only for one atomic flag.
     "Access": ["ByteStreams", "Digests", "Signatures", "JSONCodec", "Synchronization"],
   ]
 
@@ -84,7 +84,7 @@ import Testing
     }
   }
 
-  /// Routes are tested without a socket, so they must not be able to use one. Notifiers are the only part of the
+  /// Routes are tested without a socket, so they must not be able to use a socket. Notifiers are the only part of the
   /// reactor that they use.
   @Test func theAPIUsesNoSocketAndTheServerNoRoute() throws {
     for file in try Self.sources(of: "Drivers/API") {
@@ -124,9 +124,9 @@ import Testing
     }
   }
 
-  /// With a protocol of a single type, a reader must look up which code is called. Such a protocol needs a reason: a
-  /// lower target calls a higher target, tests or other engines have types of their own, or a generic type is used
-  /// without its parameter.
+  /// If only one type conforms to a Swift protocol, a reader must look up which code is called. Such a protocol needs a
+  /// reason: a lower target calls a higher target, tests or other engines have conforming types, or a generic type is
+  /// used without its parameter.
   @Test func aSwiftProtocolHasSeveralConformingTypesOrAReason() throws {
     let reasons: [String: Set<String>] = [
       "a higher target is called": [
@@ -159,8 +159,8 @@ import Testing
     #expect(explained.subtracting(single).isEmpty, "these have several types, or are gone")
   }
 
-  /// The compiler accepts `@inlinable` in a type of the package that is not `@usableFromInline`, and other targets then
-  /// call the function.
+  /// The compiler accepts `@inlinable` in a type of the package that is not `@usableFromInline`. Other targets then
+  /// call the function instead of inlining it.
   @Test func inlinableFunctionsCanBeInlinedInOtherTargets() throws {
     let modifiers: Set = ["package", "final", "@safe", "@unsafe", "@usableFromInline"]
     let kinds: Set = ["class", "struct", "enum"]
@@ -211,12 +211,12 @@ import Testing
     }
   }
 
-  /// `URLParts` is the one parser of URLs. A second one would accept other URLs, or show other parts of them.
+  /// `URLParts` is the only parser of URLs. A second parser would accept other URLs, or show other parts of them.
   @Test func onlyURLPartsSplitsAURL() throws {
     let others = [
-      // The text may be no URL, and every part that may be a secret must be masked.
+      // The text may be an invalid URL, and every part that may be a secret must be masked.
       "MaskedURL.swift",
-      // The text has placeholders. It is a URL only with their values.
+      // The text has placeholders, and becomes a URL only when they have values.
       "URLTemplate.swift",
     ]
     var found: [String] = []
@@ -227,7 +227,8 @@ import Testing
     #expect(Set(found) == Set(others + ["URLParts.swift"]))
   }
 
-  /// A held request says what it is (`effect`, `residue`, `isFact`). A test for its type would overlook the next type.
+  /// A held request describes itself by properties (`effect`, `residue`, `isFact`). Code that tests its type would
+  /// overlook a new type.
   @Test func noCodeTestsTheTypeOfAWaitingRequest() throws {
     for target in ["API", "HTTPServer"] {
       for file in try Self.sources(of: "Drivers/\(target)") {

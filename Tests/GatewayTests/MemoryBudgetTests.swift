@@ -10,7 +10,7 @@ import Webhooks
 @testable import Gateway
 
 @Suite struct MemoryBudgetTests {
-  /// Settings with `count` named sessions, and the default session.
+  /// Settings with the default session only.
   private func settings(_ change: (inout GatewaySettings) throws -> Void = { _ in }) throws -> GatewaySettings {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://x/")

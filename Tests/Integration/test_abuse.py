@@ -226,7 +226,7 @@ async def test_readers_that_read_a_little_sometimes_are_reset(limited, besiege, 
 
 
 async def sipped(reader, total, *, every):
-    """Reads `total` bytes from a socket, 64 KiB every so often. Fails if the gateway resets the connection before."""
+    """Reads `total` bytes from a socket, 64 KiB after each pause. Fails if the gateway resets the connection first."""
     reader.setblocking(False)
     loop = asyncio.get_running_loop()
     taken = 0
@@ -238,14 +238,14 @@ async def sipped(reader, total, *, every):
 
 
 async def test_a_slow_reader_behind_a_large_send_buffer_is_not_reset(limited, upstream):
-    # The kernel reports room when a third of its send buffer is free. Of the 2.5 MiB on the loopback interface, reading
-    # that third takes two seconds here.
+    # The kernel reports room when a third of its send buffer is free. On the loopback interface, the buffer has 2.5
+    # MiB, and reading a third of it takes two seconds here.
     gateway = await limited(write_timeout="1s")
     request = await large_pushes(gateway, upstream, 8)
     reader = deaf(gateway.address(), request, buffer=64 * KIBIBYTE)
     await sipped(reader, 3 * MEBIBYTE, every=0.15)
     assert (await gateway.metrics())["drawbridge_http_readers_slow_total"] == 0
-    # When it stops reading, the gateway resets it.
+    # When the reader stops, the gateway resets its connection.
     await eventually(lambda: was_reset(reader), within=20, what="the reader that has stopped is reset")
     reader.close()
 
@@ -299,7 +299,7 @@ async def test_the_principal_with_the_most_unread_bytes_is_reset_first(gateway_f
             gateway.address(), f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
         )
 
-    # This poll waits longest, and is the only poll of its principal. All clients have one address.
+    # This poll waits longest, and is the only poll of its principal. All clients have the same address.
     first = read(light)
 
     async def waits():
@@ -372,7 +372,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("what", BEHIND)
 async def test_endless_bytes_after_a_request_fill_no_memory(what, limited):
-    """The gateway reads a limited number of bytes behind any request. Further bytes fill only the kernel's buffers."""
+    """The gateway reads a limited number of bytes after any request. Further bytes fill only the kernel's buffers."""
     gateway = await limited(loops=1)
     before = gateway.memory()
     with socket.socket() as connection:
@@ -722,7 +722,7 @@ async def test_a_connection_of_the_address_with_the_most_is_reset_for_others(lim
     gateway = await limited(loops=4, connections=20)
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
-    # Each new connection displaces a connection of the crowd, until all addresses have the same number.
+    # Each new connection displaces a connection of the crowd, until all addresses have the same number of connections.
     others = await open_from(gateway, "127.0.0.3", 5) + await open_from(gateway, "127.0.0.4", 5)
     assert len(others) == 10
     assert not await open_from(gateway, "127.0.0.2", 1)

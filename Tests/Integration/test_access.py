@@ -450,7 +450,7 @@ async def test_a_bad_file_of_keys_does_not_keep_a_removed_token(gateway_for, ups
 
 
 async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, upstream, tokens):
-    """It takes no effect even if the configuration changes meanwhile and the gateway reads the file again."""
+    """The file takes no effect even if the configuration changes meanwhile and the gateway reads the file again."""
     token = tokens.add("a", scopes="send")
     text = f"upstream: {{url: '{upstream.url}'}}\nauthentication: {{tokens: '{tokens.path}'}}\n"
     env = {"DRAWBRIDGE_RELOAD": "watch"}
@@ -462,7 +462,7 @@ async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, ups
     def reloads():
         return sum(record["message"] == "configuration reloaded" for record in gateway.records)
 
-    # The written part has no token yet, and differs at each look.
+    # The part that is written so far has no token, and differs each time the gateway reads it.
     for number in range(2):
         with tokens.path.open("w") as file:
             gateway.rewrite(text + f"log: {{access: {'all' if number == 0 else 'errors'}}}\n")

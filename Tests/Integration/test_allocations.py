@@ -1,8 +1,8 @@
 """The number of heap blocks that the gateway allocates, and the memory of a waiting client.
 
-Unlike times, counts do not depend on the speed of the machine. Each bound is the measured count with a little room. A
+Unlike times, counts do not depend on the speed of the machine. Each limit is the measured count with a little room. A
 change that adds one allocation for every message fails here: remove the allocation, or give a reason and raise the
-bound.
+limit.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_up
     count = (heap.read() - before).allocations / 4_000
     connection.close()
     measured(f"{count:.2f} allocations a message of a batch")
-    # The 40 lines of a batch need three buffers, the body, the array of lines, and the output to the upstream.
+    # The 100 lines of a batch need three buffers, the body, the array of lines, and the output to the upstream.
     assert count <= 0.25
 
 
@@ -127,7 +127,7 @@ async def test_a_line_of_the_access_log_allocates_nothing(gateway_for, plain_ups
     count = await per_request(heap, connection, 200)
     connection.close()
     measured(f"{count:.2f} allocations a short poll with a line")
-    # The same blocks as without the log, and the buffer that the log's thread takes, here for each line.
+    # A line needs no block of its own. The log's thread takes a buffer, here for each line.
     assert count <= 2.2
 
 
@@ -212,7 +212,7 @@ async def test_a_held_poll_has_one_slab_of_its_task_and_its_objects(gateway, hea
         await eventually(lambda: held(gateway, 100 + count), within=40, what=f"{count} polls more are held")
         used = heap.read() - before
         measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a held poll")
-        # A second slab would be a seventh block, and 1 KiB.
+        # A second slab would add a seventh block, of 1 KiB.
         assert used.blocks / count <= 6.2
         assert used.bytes / count <= 2560
     finally:
@@ -237,7 +237,7 @@ async def test_an_idle_stream_needs_little_more_memory_than_a_held_poll(gateway,
         await eventually(lambda: streaming(gateway, 100 + count), within=40, what=f"{count} streams more are open")
         used = heap.read() - before
         measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a stream")
-        # About 140 bytes are the connection's part of the total of connections, which finds the client with the most
+        # About 140 bytes are the connection's entry in the total of connections, which finds the client with the most
         # connections. With a topic, the filter takes 60 more bytes.
         assert used.bytes / count <= 2752
     finally:

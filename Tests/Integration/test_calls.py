@@ -1,4 +1,4 @@
-"""Calls: `POST /v1/call` responds with the reply of the upstream, also if replies are late or many clients call."""
+"""Calls: `POST /v1/call` responds with the reply of the upstream, even if replies are late or many clients call."""
 
 import asyncio
 import collections
@@ -20,7 +20,7 @@ JSONRPC = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
 
 
 class Calculator:
-    """An upstream to which each request says how to reply: `now`, `late`, `doubled`, `missing`, `shapeless`."""
+    """An upstream that replies in the way that each request names: `now`, `late`, `doubled`, `missing`, `shapeless`."""
 
     def __init__(self):
         self.requests = []
@@ -420,7 +420,7 @@ async def test_errors_with_the_id_elsewhere_and_acknowledgements_before_the_repl
     client = gateway.client()
     assert (await call(client, '[48,7,"error"]')).json == [8, 48, 7, {}, "wamp.error.x"]
     assert (await call(client, '[48,7,"result"]')).json == [50, 7, {}, [1]]
-    # Other acknowledgements have the id of no call.
+    # An acknowledgement that does not have the id of a call is a push.
     await client.accepted('[48,"own","ack"]')
     payloads, _ = await client.collect(2, "earliest")
     assert payloads == [[50, "own", {"ack": True}]] * 2

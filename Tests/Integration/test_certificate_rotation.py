@@ -73,7 +73,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     load += [asyncio.create_task(connect_again()) for _ in range(2)]
 
     def goes_on(fact):
-        """Whether a fact is true. Raises the error of any task of the load."""
+        """Returns whether a fact is true. Raises the error of any failed task of the load."""
         for task in load:
             if task.done():
                 task.result()

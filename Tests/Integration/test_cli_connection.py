@@ -9,7 +9,7 @@ from test_tail import ends
 from harness.gateway import BINARY, run
 from harness.ports import reserve_port
 
-# The further arguments of each command. No command waits with them.
+# Further arguments for each command, with which the command does not wait.
 COMMANDS = {
     "send": ["send", "hello"],
     "call": ["call", "{}"],

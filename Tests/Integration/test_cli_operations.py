@@ -160,7 +160,7 @@ async def test_the_first_line_of_a_refusal_is_for_operators(raw_upstream, gatewa
     await eventually(has_failed, what="the refusal")
     assert (await failure("admin")).endswith(": the key is blocked")
     assert "blocked" not in await failure("receive")
-    # Everywhere that a client sees it.
+    # The reason is shown or hidden in the same way wherever the API shows it.
     client = gateway.client()
     for scope in names:
         headers = {"Authorization": f"Bearer {names[scope]}"}

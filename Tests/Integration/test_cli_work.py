@@ -68,7 +68,7 @@ async def test_it_says_where_the_consumer_begins_on_a_terminal(gateway, start):
 
 
 async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, authority, start):
-    """The gateway ends the connection of the receive first. A worker that only waits for its end would do so."""
+    """The worker sends close_notify, so the gateway ends the connection first, and not the worker after a wait."""
     gateway = await https_for()
     is_stopping = False
     open_connections = 0
@@ -84,8 +84,8 @@ async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, author
             kept = b""
             with contextlib.suppress(OSError):
                 while data := await source.read(65536):
-                    # The worker gets what the gateway says at the end only when the gateway has ended the connection.
-                    # Otherwise the worker could end it before.
+                    # The relay keeps the gateway's last bytes until the gateway has ended the connection. Otherwise the
+                    # worker could read them and end the connection before the gateway does.
                     if is_stopping and name == "gateway":
                         kept += data
                     else:

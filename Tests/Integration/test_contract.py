@@ -34,7 +34,7 @@ async def test_schemathesis_finds_no_fault(gateway_for, start, tmp_path, tokens,
         env = {**QUICK, **with_tokens(tokens), "DRAWBRIDGE_LIMITS_FAILED_AUTHENTICATIONS": "none"}
         credentials = ("--header", f"Authorization: Bearer {token}")
     gateway = await gateway_for(upstream, env=env, ready=state != "not connected")
-    # Only few responses differ between the states, so two states get fewer random cases in the short form.
+    # Few responses differ between the states, so two states get fewer random cases in the short form.
     await examine(gateway.url(), tmp_path, 15 if state == "connected" else 6, *credentials)
 
 

@@ -64,7 +64,7 @@ async def http_cases(gateway, folder, profile, split):
     results = folder / "results.json"
     options = ("--profile", profile, "--split", split, "--corpus", corpus_for(profile, split, folder))
     host, port = gateway.address()
-    # Many cases request PATH?something. The application refuses the unknown parameter, not the protocol.
+    # Many cases request PATH?something. This is valid HTTP, but the API refuses the unknown parameter.
     application = ("--path", "/v1/messages", "--app-400", "/errors/invalid-(parameter|text)")
     status, out = await run(RUN_HTTP1, host, port, *application, "--jobs", JOBS, "--json", results, *options)
     assert status in (0, 1), out[-4000:]
@@ -125,7 +125,7 @@ async def test_valid_json_of_the_upstream_is_distinguished_from_similar_text(gat
     for name, expect, text in texts:
         response = await client.get(cursor=cursor, limit=1, max_bytes=1)
         assert response.status == 200
-        # The response itself must be JSON, whatever was pushed.
+        # The response itself must be valid JSON for any push.
         batch = strictly(response.body.decode())
         cursor = response.headers["Gateway-Cursor"]
         (message,) = batch["messages"]

@@ -173,7 +173,7 @@ async def test_a_stream_ends_when_its_token_is_removed(gateway_for, upstream, to
 
 @pytest.mark.parametrize("format", ["events", "lines"])
 async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for, upstream, tokens, format):
-    """Its client continues after the pushes that did not match its topics."""
+    """The client of the stream continues after the pushes that did not match its topics."""
     token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     stream = await stream_with(gateway, token, "topic=a*", format=format)

@@ -1,4 +1,4 @@
-"""Messages are never lost silently: retention, restarts, and the meaning of a cursor after them."""
+"""Messages are never lost silently: retention, restarts, and the meaning of a cursor after a restart."""
 
 from harness.client import Batch
 from harness.clock import ShiftedClock
@@ -43,7 +43,7 @@ async def test_retention_by_bytes_drops_the_oldest(gateway_for, upstream):
 
 
 async def test_retention_continues_after_an_outage_of_the_upstream(gateway_for, upstream):
-    """Each loss of the upstream adds a gap to the buffer. A gap is no message and keeps no older message there."""
+    """Each loss of the upstream adds a gap to the buffer. A gap is not a message, and keeps no older message."""
     config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  bytes: 64KiB\n"
     gateway = await gateway_for(None, config=config)
     client = gateway.client()

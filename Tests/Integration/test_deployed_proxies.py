@@ -108,7 +108,7 @@ def test_the_proxy_accepts_its_file_without_a_warning(kind, tmp_path):
 
 @each_proxy_of(BALANCERS)
 async def test_the_gateway_listens_where_the_proxy_connects(kind, tokens, tmp_path):
-    """The file has its original addresses here, which other tests replace."""
+    """Here the file has its original addresses. The other tests replace them."""
     path = tmp_path / "drawbridge.yaml"
     path.write_text(f"{settings(kind, tokens)}\nupstream: {{url: 'ws://x/'}}\n")
     status, _, err = await run("check-config", "--config", path)
@@ -426,7 +426,7 @@ async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, 
 async def test_a_post_passes_beside_more_held_polls_than_the_default_connections_of_a_proxy(kind, proxied_by):
     """The default limits are 1,024 connections in Envoy and 150 threads in Apache.
 
-    The limit of nginx is outside of its file.
+    The limit of nginx is not set in its file.
     """
     count = 1100
     gateway, client = await proxied_by(kind)

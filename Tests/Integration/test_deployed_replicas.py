@@ -204,7 +204,7 @@ async def test_the_whole_deployment_runs(deployed, upstream):
         await client.accepted(sent[-1])
         return len(sent) >= 9 and all(await requests_of(gateways))
 
-    # HAProxy distributes the messages over all gateways that are ready, whichever gateway holds the session.
+    # HAProxy distributes the messages over all gateways that are ready, whichever gateway is the holder.
     await eventually(are_used, what="the load balancer uses each gateway")
     assert await upstream.has_received(len(sent)) == sent
 
@@ -253,7 +253,7 @@ async def requests_of(gateways):
     """For each gateway, the number of messages that the load balancer sent to it."""
     metrics = [await gateway.metrics() for gateway in gateways]
     # `sent` of the holder also counts messages that others forwarded to it, and messages that it forwarded itself
-    # before it held the session.
+    # before it became the holder.
     forwarded = [int(each["drawbridge_forwarded_requests_total"]) for each in metrics]
     sent = [int(each.samples["drawbridge_http_request_seconds_count", 'request="send"']) for each in metrics]
     holds = [each["drawbridge_store_held_sessions"] for each in metrics]

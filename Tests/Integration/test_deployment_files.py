@@ -20,7 +20,7 @@ from harness.ports import reserve_port
 from harness.tokens import TokenFile
 from harness.waiting import eventually
 
-# No client needs this pause here, so it would only take time.
+# No client needs this pause in these tests, so it would only take time.
 NO_PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "0s"}
 TOKENS = "/run/secrets/drawbridge/tokens"
 UPSTREAM_TOKEN = "/run/secrets/drawbridge/upstream-token"

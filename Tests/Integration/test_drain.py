@@ -43,7 +43,7 @@ async def test_each_step_is_logged_in_its_order(upstream, gateway_for):
 
 
 async def test_the_log_says_what_each_step_waits_for(raw_upstream, gateway_for):
-    """A client has sent half of a request, and then a message for an upstream that does not read."""
+    """The shutdown waits for a client that has sent half of a request, then for an upstream that does not read."""
 
     async def deaf(reader, writer):
         await upgrade(reader, writer)
@@ -52,7 +52,7 @@ async def test_the_log_says_what_each_step_waits_for(raw_upstream, gateway_for):
     settings = {f"DRAWBRIDGE_SHUTDOWN_{step}": "10m" for step in ("DRAIN", "FLUSH")}
     settings |= {"DRAWBRIDGE_SHUTDOWN_PAUSE": "2500ms", "DRAWBRIDGE_UPSTREAM_QUEUE_BYTES": "32MiB"}
     gateway = await gateway_for(await raw_upstream(deaf), env=settings)
-    # Both fit into the queue, and not both into the buffers of the kernel.
+    # The queue has room for both messages. The kernel's buffers do not.
     size = 8 << 20
     assert (await gateway.client().send("x" * size)).status == 202
     assert (await gateway.client().send("y" * size)).status == 202
@@ -198,7 +198,7 @@ async def test_the_shutdown_ends_within_the_sum_of_its_limits(raw_upstream, gate
     await eventually(lambda: has_half_a_body(gateway), what="half of the post has arrived")
     connections[1][1].write(b"GET /v1/messages?cursor=earliest HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
     gateway.signal()
-    # This is three times the sum. With the default of one of the limits, it would take longer.
+    # This is three times the sum. If one of the limits had its default, the shutdown would take longer.
     assert await gateway.exit_status(within=6.5) == 0
     last = gateway.records[-1]
     assert (last["message"], last["orderly"]) == ("stopped", False)

@@ -151,7 +151,7 @@ async def test_a_problem_of_the_gateway_is_logged_at_info_with_a_limited_rate(ga
 
     await eventually(logged, what="a line")
 
-    # The log has no line for most of the 200 requests, however long they took. A later line contains their number.
+    # The log has no line for most of the 200 requests. A later line contains their number, however long they took.
     async def is_counted():
         await client.send("x", headers={"TTL": "0"})
         return any("suppressed" in record for record in logged())

@@ -1,4 +1,4 @@
-"""Clients that do not use cursors: one client follows Link, and one echoes ETag. Both are aborted again and again."""
+"""Clients that do not use cursors: one follows Link, and the other repeats ETag. Both are aborted again and again."""
 
 import asyncio
 import contextlib

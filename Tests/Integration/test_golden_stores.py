@@ -77,7 +77,7 @@ class Later:
         self.client, self.chatting = gateway.client(), gateway.client(session="chat")
 
     async def opens(self):
-        """Waits until the sessions are held, and opens the session that an operator had closed."""
+        """Waits until the sessions have a holder, and opens the session that an operator had closed."""
 
         async def is_closed():
             return (await self.client.session())["state"] == "stopped"
@@ -146,7 +146,7 @@ class Later:
         assert [message["deliveries"] for message in again["messages"]] == [2]
         assert again["messages"][0]["data"]["seq"] == 10
 
-        # New pushes come after the old ones.
+        # New pushes come after the old pushes.
         await self.plain.push('{"channel":"new","seq":100}')
 
         async def last():
@@ -264,7 +264,7 @@ async def test_idempotency_keys_of_an_earlier_version_are_continued(gateway_for,
     await later.has_sent_what_was_queued()
     deliveries = await later.goes_on()
     before = await later.seen(deliveries)
-    # Each gateway serves all of the state, whichever gateway holds the session.
+    # Each gateway serves the whole state, whichever gateway is the holder.
     _is_continued(before, await Later(expected, second, plain, server).seen(deliveries))
     posted = {"posted": expected["btc"]["deliveries"]["posted"]["id"]}
     _is_continued([expected["btc"]], [await golden.observed(second.client(session="btc"), posted)])

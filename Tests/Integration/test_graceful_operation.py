@@ -4,7 +4,7 @@ No request fails, and each accepted message reaches the upstream once. Cursors b
 presents a cursor to another instance gets a gap with the reason `restart`. Without a gap, pushes come in order and
 once, in polls and in streams. A stream continues where it ended.
 
-DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; `make operation` uses 10000.
+DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; `make restarts` uses 10000.
 """
 
 import asyncio

@@ -99,7 +99,7 @@ async def test_a_dead_first_address_delays_by_a_quarter_of_a_second(connect, cab
     assert upstream.connected == 1
     took = await seconds_connecting(gateway)
     measured(f"{took:.3f} s")
-    # The first address has its chance before this, and the time is far below the connect timeout of ten seconds.
+    # The gateway waits for the first address at least this long, but far less than the connect timeout of ten seconds.
     assert 0.24 < took < 5
 
 

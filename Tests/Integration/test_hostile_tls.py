@@ -90,7 +90,7 @@ async def test_an_incomplete_request_is_dropped_wherever_tls_is_cut(https_for, u
     address, context = gateway.address("https"), trusting(authority, version=version)
     total, response = await send(address, context)
     assert response.startswith(b"HTTP/1.1 202")
-    # Cuts in the handshake, in the head, and in the body, which has the last record.
+    # The cuts are in the handshake, in the head, and in the body, which is in the last record.
     cuts = sorted({*range(0, total, 11), *range(total - 40, total)})
     await in_groups(20, [send(address, context, cut=cut, ending=ending) for cut in cuts])
     await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
@@ -264,7 +264,7 @@ async def test_unread_tls_messages_of_a_client_with_a_held_poll_delay_nobody_els
 
     with contextlib.suppress(OSError):
         for _ in range(1000):
-            # The only loop has read everything before more is sent.
+            # The gateway has a single loop. It has read everything before the attacker sends more.
             await asyncio.to_thread(attacker.socket.sendall, more())
             await asyncio.wait_for(gateway.metrics(), 20)
     assert await asyncio.wait_for(works(gateway, trusting(authority)), 20)

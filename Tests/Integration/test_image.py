@@ -43,7 +43,7 @@ def image(tmp_path_factory):
         return os.environ["DRAWBRIDGE_IMAGE"]
     if not containers.is_static():
         pytest.skip("the program needs the Swift toolchain: 'make build' makes one that runs without")
-    # The image contains the program under test, and not a program that its first stage compiles.
+    # The image contains the program under test, instead of a program that the Dockerfile's first stage would compile.
     text, stages = re.subn(r"^FROM \S+ AS builder\n.*?(?=^FROM )", "", DOCKERFILE, flags=re.MULTILINE | re.DOTALL)
     text, copies = re.subn("COPY --from=builder /out/drawbridge", "COPY drawbridge", text)
     assert (stages, copies) == (1, 1)
@@ -171,7 +171,7 @@ async def test_the_container_does_not_start_without_authentication(image):
 async def test_data_in_the_volume_outlives_the_container(served):
     volume = f"drawbridge-test-{os.getpid()}"
     options = (*OPEN, "--env", "DRAWBRIDGE_STORE_ENGINE=sqlite", "--volume", f"{volume}:/data")
-    # Without an upstream, a stop could not send the queue.
+    # Without an upstream, a shutdown could not send the queue.
     options += ("--env", "DRAWBRIDGE_SHUTDOWN_FLUSH=100ms")
     command("podman", "volume", "create", volume)
     try:

@@ -92,7 +92,7 @@ def test_only_the_installation_is_removed(tmp_path):
     done = make("uninstall", "/opt/bridge", variables)
     assert "removed" in done.stderr
     assert files(tmp_path) == {str(other.relative_to(tmp_path))}
-    # Only the folders that others have below a prefix are left.
+    # Only folders that other programs use below the prefix are left.
     folders = {str(path.relative_to(tmp_path / "root/opt/bridge")) for path in tmp_path.glob("root/opt/bridge/**/")}
     assert folders == {".", "bin", "lib", "share", "share/other"}
     again = make("uninstall", "/opt/bridge", variables, check=False)

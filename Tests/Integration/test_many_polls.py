@@ -22,7 +22,7 @@ async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured
     client = gateway.client()
     cursor = await client.here()
     descriptors = gateway.descriptors()
-    # A first round uses the process once, so that memory that it keeps forever is not counted for the polls.
+    # The first round makes the process allocate the memory that it keeps forever, so that the polls do not count it.
     warm = await hold(gateway.address(), 200, f"/v1/messages?cursor={cursor}&wait=0")
     await asyncio.gather(*(poll.response for poll in warm))
     for poll in warm:
@@ -56,7 +56,7 @@ async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured
 
 @pytest.mark.load
 async def test_new_polls_are_held_while_earlier_polls_still_get_responses(upstream, gateway):
-    """More polls than one slice of a fan-out. The first clients poll again before the last get a response."""
+    """There are more polls than one slice of a fan-out. The first clients poll again before the last get a response."""
     client = gateway.client()
     cursor = await client.here()
     polls = await hold(gateway.address(), 2000, f"/v1/messages?cursor={cursor}&wait=55")

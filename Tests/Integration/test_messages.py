@@ -40,7 +40,7 @@ def as_told(message):
 
 
 def ten_mebibytes_of_text():
-    """One part repeats and one does not, so that compression meets both. Multi-byte characters begin at odd offsets."""
+    """One part repeats and one part does not, so compression meets both. Multi-byte characters begin at odd offsets."""
     generator = random.Random(1)
     noise = "".join(chr(generator.choice((generator.randint(32, 126), 0xE9, 0x2603, 0x1D11E))) for _ in range(MEBIBYTE))
     text = noise + "the same again, é " * (10 * MEBIBYTE // 18)

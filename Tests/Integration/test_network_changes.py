@@ -1,7 +1,6 @@
 """The machine's network changes while the gateway runs: routes, addresses, links, and packets that are lost.
 
-The settings of waits and heartbeats are so long that they cannot cause the observed effects. Otherwise, the session's
-history names the cause.
+Waits and heartbeats are so long that they cannot cause the observed effects, or the session's history names the cause.
 """
 
 import contextlib

@@ -155,7 +155,7 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
 
         async def none_is_active():
             active[:] = [alert["labels"]["alertname"] for alert in (await prometheus.ask("alerts"))["alerts"]]
-            # This alert is correct: the certificate of the tests is valid for about a day.
+            # This alert is expected: the certificate of the tests is valid for about a day.
             return set(active) <= {"DrawbridgeCertificateExpires"}
 
         # A rule that was evaluated before the first metrics were read stays pending until its next evaluation.

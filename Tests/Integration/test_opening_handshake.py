@@ -367,7 +367,7 @@ async def test_a_refusal_that_repeats_secrets_is_reported_without_them(raw_upstr
 
 
 async def test_a_close_reason_with_part_of_a_secret_is_masked(raw_upstream, gateway_for):
-    """A close frame has room for 123 bytes of reason, so an upstream that repeats a long credential cuts it off."""
+    """A close frame has 123 bytes for the reason, so an upstream that repeats a long credential cuts off its end."""
     secret = "tok-3n-" + "0123456789" * 30
 
     async def closes(reader, writer):

@@ -19,8 +19,8 @@ from harness.program import find
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.timeout(600)]
 
 CONFIGURATION = "/etc/drawbridge/drawbridge.yaml"
-# A Debian with systemd that can reach no mirror later. The image contains the downloaded dependencies of the package,
-# but they are not installed.
+# A Debian system with systemd, which can reach no mirror later. The image contains the downloaded dependencies of the
+# package, but they are not installed.
 MACHINE = """
 ARG RUNTIME_IMAGE
 FROM $RUNTIME_IMAGE
@@ -160,7 +160,7 @@ class Machine(Container):
         return self.execute("sh", "-c", text, **how)
 
     def install(self, package):
-        """Installs without questions and keeps a changed configuration, which is a choice of administrators."""
+        """Installs without questions and keeps a changed configuration, as administrators may choose."""
         command("podman", "cp", package, f"{self.id}:/root/")
         self.shell(
             "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "

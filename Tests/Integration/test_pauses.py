@@ -1,4 +1,4 @@
-"""The process is stopped for a while (SIGSTOP, a frozen container). Bytes that arrived meanwhile count as in time."""
+"""The process is stopped for a while (SIGSTOP, a frozen container). Bytes that arrived meanwhile arrived in time."""
 
 import asyncio
 import contextlib

@@ -127,7 +127,7 @@ async def test_a_poll_without_a_push_within_its_wait_gets_an_empty_response(clie
 
 
 async def test_an_empty_poll_is_held_for_its_whole_wait(client):
-    # The test checks only a lower bound, since a busy machine may take longer.
+    # The test checks only a minimum, since a busy machine may take longer.
     started = time.monotonic()
     await client.poll(wait="700ms")
     assert time.monotonic() - started >= 0.69

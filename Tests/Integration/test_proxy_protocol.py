@@ -190,7 +190,7 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
         writer.write(f"PROXY TCP4 203.0.113.{number} 127.0.0.1 4711 80\r\n".encode() + REQUEST)
         assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
         writer.close()
-    # Connections whose header contains no client count for the proxy.
+    # Connections whose header contains no client count as connections of the proxy.
     unknown = [await asyncio.open_connection(*gateway.address()) for _ in range(3)]
     responses = []
     for reader, writer in unknown:

@@ -175,7 +175,7 @@ async def _stop_reading(upstream, client):
 
     async def is_full():
         await client.accepted(os.urandom(30_000).hex(), headers={"TTL": "3600"})
-        # These messages exceed the room that the kernel may still have a little later.
+        # The kernel may have a little more room later. These messages exceed this room.
         return (await client.session())["queue"]["messages"] >= 30
 
     await eventually(is_full, within=60, what="messages wait")
@@ -192,8 +192,8 @@ async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start
     common = os.urandom(500).hex()
     posted = {}
 
-    # A message whose sending has begun must be completed. With TLS, this also applies to all messages in its record of
-    # 16 KiB, with some 4 KB each.
+    # A message whose sending has begun must be completed. With TLS, this also applies to all messages in the same
+    # record of 16 KiB. Each message has at least 4 KB.
     may_be_begun = 1 if scheme == "ws" else 5
 
     async def expires():

@@ -43,7 +43,7 @@ class Redirecting(RawUpstream):
 
 
 class _Again:
-    """A reader that returns a head again that was already read."""
+    """A reader that first returns a head that was already read."""
 
     def __init__(self, head):
         self._head = head

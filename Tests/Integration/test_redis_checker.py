@@ -1,4 +1,4 @@
-"""The checker of `make soak-redis`: an account with one mistake gets one fault, a correct account gets none."""
+"""The checker of `make soak-redis`: an account with one mistake gets one fault, and a correct account gets none."""
 
 import random
 

@@ -10,7 +10,7 @@ LEASE = 3
 
 
 class Servers:
-    """Servers whose samples a test writes down."""
+    """Servers whose samples the test defines."""
 
     def __init__(self):
         self.histories = Histories()
@@ -44,7 +44,7 @@ def servers():
 
 
 def _lost(at):
-    """The holder of this time, which is lost at once."""
+    """The connection of a holder that is lost at this time."""
     return Connection(1, 0, closed=at)
 
 
@@ -103,7 +103,7 @@ def test_a_server_that_was_started_again_has_what_it_had_before(servers):
 
 
 def test_a_former_primary_that_returns_lacks_all_histories_since(servers):
-    # `b` was promoted, and then `c`. Then `a` was, which has followed neither of them.
+    # `b` was promoted, then `c`, and then `a`, which has followed neither of them.
     servers.primary("b", 11, "h2", 10, after=("h1", 11))
     servers.runs(12, 14, "h2", "b", "c")
     servers.primary("c", 15, "h3", 14, after=("h2", 15))

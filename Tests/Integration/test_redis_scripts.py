@@ -122,7 +122,7 @@ async def session(server):
 
 @pytest_asyncio.fixture
 async def held(session):
-    """A session that the gateway A holds in its first term."""
+    """A session in its first term, whose holder is the gateway A."""
     await session.heartbeat(_A, "beat=1")
     assert await session.acquire(token(1, _A)) == "OK"
     return session
@@ -235,7 +235,7 @@ async def test_an_append_drops_the_oldest_pushes(held):
     assert await held.append(token(1, _A), 0, 1, *batch) == ["OK"]
     assert await held.append(token(1, _A), 1, 2, "1001-0", "x", keep="900-0") == ["OK"]
     entries = await held.entries("p")
-    # Redis drops only whole nodes of at most 100 entries.
+    # Redis drops only whole nodes of a stream, of at most 100 entries each.
     assert 102 <= len(entries) <= 202
     assert entries[-1][0] == "1001-0"
 

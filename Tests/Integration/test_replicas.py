@@ -182,7 +182,7 @@ async def assert_served(posting, members):
 
 
 async def judge(posting, replicas, recorder):
-    """Checks that each accepted message has one final state, as at the upstream, and arrived at most once."""
+    """Checks that each accepted message has one final state that fits the upstream, and arrived at most once."""
     states = {}
     for label, id in posting.accepted.items():
         states[label] = await final(replicas.running[len(states) % len(replicas.running)].client(), id)

@@ -1,4 +1,4 @@
-"""Created sessions that gateways share on one Redis: created at one gateway, used at all, closed at any."""
+"""Created sessions that gateways share on one Redis: created at one gateway, used at all, and closed at any."""
 
 import asyncio
 import re

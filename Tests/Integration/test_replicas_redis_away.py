@@ -1,4 +1,4 @@
-"""Gateways while Redis is unreachable, is full or has lost everything. The table in docs/replicas.md promises this.
+"""Gateways while Redis is unreachable, is full or has lost everything. The table in docs/scaling.md promises this.
 
 DRAWBRIDGE_REDIS_AWAY sets the seconds without Redis in the long form; `make soak-redis` uses 600.
 """

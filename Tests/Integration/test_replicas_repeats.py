@@ -42,7 +42,7 @@ def shared_by(replicas_for, recorder):
         replicas = await replicas_for(settings={"profiles": {"market": market}}, **options)
         if kind == "configured":
             return replicas, None
-        # The gateway that holds the configured session will also hold this session.
+        # The holder of the configured session will also become the holder of this session.
         await Sessions((await replicas.holder()).gateway).created("btc", symbol="BTC")
         for member in replicas:
             await Sessions(member.gateway).ready("btc")
@@ -109,7 +109,7 @@ async def test_a_post_that_a_gateway_with_a_longer_lease_repeats_is_sent_once(re
     holder = await replicas.holder()
     member = (await replicas.followers())[0]
     await member.drain()
-    # Its attempt lasts longer than the holder would remember the id by its own lease.
+    # This attempt lasts longer than the holder would remember the id according to its own `store.lease`.
     member.lease = 5 * LEASE
     await member.run()
     await member.ready()

@@ -106,7 +106,7 @@ BODIES = {
 
 
 class Requests:
-    """Requests that no gateway may repeat, since they would be executed twice. Each client sends one after another."""
+    """Requests that no gateway may repeat, since they would be executed twice. Each client sends them in turn."""
 
     def __init__(self, clients):
         #: The number of responses with each status.
@@ -138,7 +138,7 @@ async def test_no_outcome_is_unknown_while_the_release_of_a_session_is_stored_la
     assert created.status == 201, created.body
     requests = Requests([member.client() for member in await replicas.followers()])
     await eventually(lambda: min(requests.statuses[200], requests.statuses[409]) >= 20, what="requests are executed")
-    # During this pause, the other gateways do not learn that no gateway holds the session.
+    # During this pause, the other gateways do not learn that the session has no holder.
     await replicas.databases.primary.client.client_pause(300, all=False)
     await holder.drain()
     statuses = requests.statuses.copy()

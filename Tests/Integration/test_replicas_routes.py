@@ -1,7 +1,6 @@
-"""Every gateway serves every route of a session that another gateway holds, and the next holder continues all state.
+"""Every gateway serves every route of a session whose holder is another gateway. The next holder continues all state.
 
-Requests go to a gateway that does not hold the session. Then the holder ends, and a third gateway is asked for the
-state.
+Requests go to a gateway that is not the holder. Then the holder ends, and a third gateway is asked for the state.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ class Trio:
         self.holder, self.front, self.third = holder, front, third
 
     async def take_over(self, way="kill"):
-        """Ends the holder, and waits until another gateway holds the session. Returns the next holder."""
+        """Ends the holder, and waits until another gateway is the holder. Returns the next holder."""
         await (self.holder.kill() if way == "kill" else self.holder.drain())
         return await self.next_holder()
 
@@ -50,7 +49,7 @@ class Trio:
 
     @property
     def follower(self):
-        """The gateway that does not hold the session after the take-over."""
+        """The gateway that is not the holder after the take-over."""
         return self.front if self.holder is self.third else self.third
 
 
@@ -118,7 +117,7 @@ async def test_a_session_that_was_closed_stays_closed_at_the_next_holder(trio_fo
     opened = await ask(trio.follower, "PATCH", "session", json={"desired": "up"})
     assert opened["desired"] == "up"
     assert await state(trio.third, id) == ("confirmed", None)
-    # The next holder connected for this request, not earlier.
+    # The next holder connected because of this request, not earlier.
     assert [connection.opened > before for connection in recorder.connections] == [False, True]
     assert recorder.received == ["queued"]
 
@@ -131,7 +130,7 @@ async def test_a_stream_of_the_session_names_the_next_holder(trio_for):
         def last(stream):
             events = [event.json for event in stream.events if event.type == "session"]
             replica = events[-1]["replica"] if events else None
-            # Whether the last event shows the gateway `member` as the holder; None without a holder.
+            # Whether the last event shows `member` as the holder. None or false if there is no event or no holder.
             return replica and replica["holder"] and replica["holder"]["gateway"] == ids[member]
 
         return last

@@ -165,7 +165,7 @@ async def test_a_full_server_refuses_messages_and_says_so(replicas_for, tmp_path
 async def test_a_server_that_becomes_a_replica_is_detected_at_once(replicas_for, start, tmp_path, recorder, program):
     replicas = await replicas_for(2, databases=Databases(tmp_path, program=program), lease=5)
     holder = await replicas.holder()
-    # This server requires a password, so it accepts no replica, and the tested server keeps its data.
+    # This server requires a password, so the tested server cannot copy its data, and keeps its own data.
     other = await start(RedisServer(tmp_path, program=program, options=["--requirepass", _PASSWORD]))
     redis = replicas.databases.primary.client
     await redis.execute_command("REPLICAOF", "127.0.0.1", str(other.port))

@@ -23,7 +23,7 @@ async def database(start, tmp_path):
 
 @pytest_asyncio.fixture
 async def pair(gateway_for, database, upstream):
-    """`await pair(webhook, …)`: two gateways, of which the first holds the session."""
+    """`await pair(webhook, …)`: two gateways. The first gateway is the holder of the session."""
 
     def configuration(*webhooks, **settings):
         return json.dumps(

@@ -1,4 +1,4 @@
-"""The JSON Schema of the configuration: it is the kept one, and it agrees with the gateway."""
+"""The JSON Schema of the configuration: it equals the file in `config`, and it agrees with the gateway."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import yaml
 from harness.gateway import PROJECT, run
 
 KEPT = PROJECT / "config/drawbridge.schema.json"
-# Each is valid for the gateway, too.
+# The gateway accepts each of these texts, too.
 VALID = [
     "upstream: {url: 'ws://h/', reconnect: {minimum: 500ms, maximum: 30}, queue: {bytes: 1MiB, messages: '10'}}",
     "upstream: {url: 'ws://h/', headers: {Origin: a, X-Number: 5}, close_codes: {4000-4099: park, 1013: backoff}}",

@@ -159,7 +159,7 @@ async def test_the_gateway_ends_although_the_upstream_ignores_the_close_frame(ra
 
 
 async def test_a_hand_over_does_not_keep_the_queue_from_being_flushed(raw_upstream, gateway_for):
-    """The queue waits for the pong of the old connection, which never arrives, for longer than the flush may take."""
+    """The queue waits for a pong of the old connection that never arrives, for longer than the flush may take."""
     received = []
     asked = asyncio.Event()
 

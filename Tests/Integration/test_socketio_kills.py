@@ -52,7 +52,7 @@ class Reader:
         await eventually(check, what=what, within=60)
 
     def holes(self, namespace):
-        """The positions of neighbouring messages between which events of the namespace are missing."""
+        """The positions of each pair of neighbouring messages between which events of the namespace are missing."""
         places = [place for place, m in enumerate(self.messages) if m["namespace"] == namespace]
         numbers = self.numbers(namespace)
         return [

@@ -1,8 +1,8 @@
 """Problems that users of Socket.IO clients have reported, with one test each.
 
 The numbers are issues of socket.io-client-swift, unless another project is named. Two tests are elsewhere:
-`namespaces_joined_before_the_first_event` in test_socketio_kills.py, and an hour of heartbeats in virtual time,
-`anHourOfHeartbeatsInVirtualTime`, in HeartbeatTests.swift.
+`test_namespaces_are_joined_before_the_first_event_after_a_kill` in test_socketio_kills.py, and
+`anHourOfHeartbeatsInVirtualTime` in UpstreamSessionTests/HeartbeatTests.swift.
 """
 
 import asyncio

@@ -206,7 +206,7 @@ async def test_the_search_also_applies_to_later_messages(gateway_for, upstream, 
     await upstream.push(topical("orders.b", n=3), topical("prices", n=4))
     await expect(view["#tail-found"]).to_have_text("2 of 4 match")
     await expect(rows).to_have_count(2)
-    # A search reads nothing anew.
+    # A search causes no further request.
     await view["#tail-search"].press("Enter")
     await view["#tail-search"].fill("")
     await expect(rows).to_have_count(4)
@@ -235,7 +235,7 @@ async def test_every_control_of_the_message_list_works(gateway_for, upstream, st
     await view["#follow"].click()
     await expect(view["#tail-state"]).to_have_text("stopped")
     await expect(view["#pause"]).to_be_hidden()
-    # From now on.
+    # This tail shows only messages that arrive from now on.
     await view["#tail-start"].select_option("latest")
     await view.follow()
     await upstream.push("third")

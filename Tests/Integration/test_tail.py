@@ -91,7 +91,8 @@ class Tail:
 
     async def stop(self):
         if self.process.returncode is None:
-            # The commands of a worker have its standard output. Without their end, the readers wait for ever.
+            # The commands of a worker inherit its standard output. The readers wait until all of these commands have
+            # ended.
             commands = descendants(self.process.pid)
             self.process.kill()
             await self.process.wait()
@@ -342,7 +343,7 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
 
 @pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
 async def test_a_server_that_is_not_a_gateway_is_an_error(raw_upstream, response):
-    """The content type shows this before the first line. Otherwise, the first line shows it."""
+    """The content type shows this before the first line arrives. If it does not, the first line shows it."""
     server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")

@@ -7,7 +7,7 @@ package final class LoopbackServer: Sendable {
   private let descriptor: Int32
   private let loop: EventLoop
 
-  /// Starts to listen, but accepts nothing before `serve`.
+  /// Starts to listen, but accepts no connection before `serve`.
   package init() throws {
     descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
     address = try Sockets.localAddress(of: descriptor)

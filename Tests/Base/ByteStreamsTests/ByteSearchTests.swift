@@ -2,7 +2,7 @@ import ByteStreams
 import Testing
 
 @Suite struct ByteSearchTests {
-  /// Different code searches whole words and the bytes after the last word.
+  /// The search reads whole words, and uses other code for the bytes after the last word.
   @Test func findsTheFirstMatchAtEveryPosition() {
     // A wrong borrow in the arithmetic on words could mistake a neighbouring byte for the searched byte.
     for (byte, neighbour) in [(0x0A, 0x0B), (0x00, 0x01), (0x80, 0x7F), (0xFF, 0x00)] as [(UInt8, UInt8)] {

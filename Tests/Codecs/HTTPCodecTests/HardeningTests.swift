@@ -127,7 +127,7 @@ import Testing
     #expect(next == .head)
   }
 
-  /// Attack: a connection that never moves to another process.
+  /// Attack: a connection that stays open forever, so that its requests never reach another process.
   @Test func closesAfterTheLastRequestAllowed() {
     var limits = HTTPLimits()
     limits.requestsPerConnection = 2
@@ -136,7 +136,7 @@ import Testing
       request + request + request, ["GET / HTTP/1.1", "end", "GET / HTTP/1.1", "end", "closed"], limits: limits)
   }
 
-  /// Attack: a request that never becomes complete. Input after it was abandoned is ignored, and it gets one response.
+  /// Attack: a request that never becomes complete. The request gets one response, and further input is ignored.
   @Test(arguments: [
     "GET / HT", "HEAD / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na",
@@ -162,7 +162,7 @@ import Testing
     #expect(text.hasSuffix("Connection: close\r\n\r\n" + (beginning.hasPrefix("HEAD") ? "" : "no")))
   }
 
-  /// Attack: a request is hidden in the content of another, for a server that applies the other framing.
+  /// Attack: a request is hidden in the content of another request, for a server that applies the other framing.
   @Test func preventsRequestSmuggling() {
     let inner = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
     for fields in [
@@ -177,8 +177,8 @@ import Testing
     }
   }
 
-  /// Attack: single bytes, each of which could make the server read all earlier bytes again. A quadratic reader could
-  /// not finish this test: 30 KiB of head with a long line, and each byte in its own call.
+  /// Attack: a head that arrives in single bytes. Each byte could make the server read all earlier bytes again. A
+  /// quadratic reader could not finish this test, which passes 30 KiB one byte at a time.
   @Test func readsAHeadByteByByteInLinearTime() {
     let value = String(repeating: "a", count: 30_000)
     let text = "GET / HTTP/1.1\r\nHost: a\r\nA: \(value)\r\n\r\n"

@@ -4,8 +4,7 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct NegotiationTests {
-  /// The offered type that a request with these fields prefers. Of several types with the same preference, it is the
-  /// first.
+  /// The offered type that a request with these fields prefers. If it prefers several types equally, the first of them.
   private func preferred(_ fields: String, among offered: [(StaticString, StaticString)]) throws -> String? {
     var connection = HTTPServerConnection()
     connection.receive(Array("GET / HTTP/1.1\r\nHost: x\r\n\(fields)\r\n".utf8).span)

@@ -3,9 +3,9 @@ import Foundation
 import HTTPCodec
 import Testing
 
-/// The public corpus of HTTP/1.1 conformance and smuggling cases, judged like its runner judges a server behind a
-/// socket. The corpus is not part of the project. Without a copy beside this checkout, these tests pass without
-/// checking anything.
+/// The public corpus of HTTP/1.1 conformance and smuggling cases, judged as its runner judges a server behind a socket.
+/// The corpus is not part of the project. Without a copy beside this checkout, these tests pass without checking
+/// anything.
 @Suite struct PublicCorpusTests {
   @Test(arguments: [false, true], [Delivery.whole, .dripped])
   func passesThePublicCorpus(hardened: Bool, delivery: Delivery) throws {

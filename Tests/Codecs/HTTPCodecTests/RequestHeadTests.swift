@@ -34,8 +34,8 @@ import Testing
     guard let error else { return expectRequests(text, [start, "end"]) }
     let whole = serverTranscript([Array(text.utf8)])
     #expect(whole == ["\(error.status.rawValue): \(error)"])
-    // If a line arrives byte by byte, the server may report a forbidden byte before it could report the error of the
-    // whole line. It refuses the line in either case.
+    // If a line arrives byte by byte, the server may report a forbidden byte before the line is complete, and thus
+    // another error. It refuses the line in either case.
     let dripped = serverTranscript(text.utf8.map { [$0] })
     #expect(dripped.count == 1 && dripped[0].hasPrefix("4") || dripped == whole)
   }

@@ -85,7 +85,7 @@ import Testing
       ])
   }
 
-  /// The content and the fields for the caller, or the error.
+  /// The content and the fields that the caller gets, or the error.
   private func keep(_ pieces: [[UInt8]], limit: Int, endsAfter: Bool = false) -> [String] {
     var reader = HTTPResponseReader(keepingContentUpTo: limit)
     var input = ByteQueue()

@@ -140,8 +140,8 @@ import Testing
     }
   }
 
-  /// The client may or may not send the announced content, so the server could not tell it from the next request (RFC
-  /// 9110 §10.1.1).
+  /// The client may or may not send the announced content. The server could not distinguish this content from the next
+  /// request (RFC 9110 §10.1.1).
   @Test func closesAfterItRefusesAnnouncedContent() throws {
     let (text, closed) = try respond(
       to: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", status: .contentTooLarge,

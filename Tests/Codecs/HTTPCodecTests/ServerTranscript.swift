@@ -3,7 +3,7 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// The events of a server connection for `pieces`, one a line. Each request gets a response when it has ended.
+/// The events of a server connection for `pieces`, one per line. Each request gets a response when it has ended.
 ///
 /// A head is shown as `GET /path HTTP/1.1`, followed by its fields. Pieces of content are joined.
 func serverTranscript(

@@ -65,7 +65,8 @@ import Testing
   }
 
   @Test func escapesAByteAtEveryPositionOfAWord() {
-    // Every byte at every place, in texts with lengths around the sizes of words and pieces that are processed at once.
+    // Every byte at every place, in texts whose lengths are near the size of a word or of a piece that is processed at
+    // once.
     for count in [1, 7, 8, 9, 16, 23, 255, 256, 257, 300] {
       for byte in UInt8(0)..<0x80 {
         for place in Set([0, 1, count / 2, count - 2, count - 1]) where (0..<count).contains(place) {

@@ -35,7 +35,7 @@ import Testing
 
   private let asked = "sent CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n"
 
-  /// Some proxies still respond in HTTP/1.0, and some send a length that has no meaning (RFC 9110 §9.3.6).
+  /// Some proxies still respond in HTTP/1.0, and some send a length, which must be ignored (RFC 9110 §9.3.6).
   @Test(arguments: [
     "HTTP/1.1 200 Connection established\r\n\r\n", "HTTP/1.0 200 OK\r\nProxy-agent: x\r\n\r\n", "HTTP/1.1 204\r\n\r\n",
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",

@@ -93,7 +93,7 @@ import Testing
     }
   }
 
-  /// The proxy speaks for itself, does not know the client, or has a client without an IP address. The reader still
+  /// The proxy connects for itself, does not know the client, or has a client without an IP address. The reader still
   /// learns the length of the header.
   @Test func readsTheBinaryFormWithoutAClient() {
     expectEvents([header("nobody 0 28")], from: Self.binary(0x20), trailing: [1]) { transcript(of: $0) }

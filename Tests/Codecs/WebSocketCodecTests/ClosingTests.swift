@@ -6,7 +6,7 @@ import Testing
 
 /// Pongs, the closing handshake, and which side ends TCP (RFC 6455 §5.5, §7).
 @Suite struct ClosingTests {
-  /// Passes `input` to the connection, writes its replies, and reads them like the other side.
+  /// Passes `input` to the connection, writes its replies, and reads the replies like the other side.
   private func replies(
     of connection: inout WebSocketConnection, to input: [UInt8], seed: UInt64 = 1
   ) -> [String] {

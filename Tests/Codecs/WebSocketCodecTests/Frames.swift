@@ -38,8 +38,8 @@ enum Frames {
   }
 }
 
-/// The result of a connection for these bytes, as text: its events, its error, and its pending replies. The same
-/// however the bytes are split.
+/// The result of a connection for these bytes, as text: its events, its error, and its pending replies. The result does
+/// not depend on how the bytes are split.
 func transcript(
   _ pieces: [[UInt8]], role: WebSocketRole = .client, limits: WebSocketLimits = WebSocketLimits(),
   compression: MessageCompression.Settings? = nil

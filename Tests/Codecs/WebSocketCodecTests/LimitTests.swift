@@ -13,8 +13,8 @@ import Testing
     return limits
   }
 
-  /// Attack: a header that announces 2^62 bytes. It is refused by its header alone, and nothing is allocated for it. If
-  /// a limit allows it, memory still grows only with the received bytes.
+  /// Attack: a header that announces 2^62 bytes. The connection refuses the header at once, and allocates nothing. If
+  /// the limit allows this length, memory still grows only with the received bytes.
   @Test func allocatesNothingForALengthThatIsOnlyAnnounced() throws {
     let header: [UInt8] = [0x82, 127, 0x40, 0, 0, 0, 0, 0, 0, 0]
     #expect(transcript([header]) == ["error 1009"])
@@ -130,7 +130,7 @@ import Testing
     #expect(after == 0)
   }
 
-  /// A connection that has received half of a frame keeps it.
+  /// A connection that has received half of a frame keeps this half.
   @Test func releasesNoMemoryThatIsStillNeeded() throws {
     let wire = Frames.text("Hel", final: false) + Frames.frame(9, [1]) + Frames.frame(0, Array("lo".utf8))
     var connection = WebSocketConnection(role: .client)

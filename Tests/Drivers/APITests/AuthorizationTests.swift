@@ -14,8 +14,8 @@ import UpstreamProtocol
 
 @testable import API
 
-/// The requests that are allowed, depending on the clients' credentials. The clients here have certificates. A request
-/// with a token gets the same grant.
+/// The requests that are allowed, depending on the clients' credentials. The clients in these tests have certificates.
+/// A token would lead to the same grant.
 @Suite struct AuthorizationTests {
   /// An API whose client certificates have these rules, for the name `dns:NAME`.
   private func api(
@@ -51,7 +51,7 @@ import UpstreamProtocol
     return (200, response, true)
   }
 
-  /// The response that shows this kind.
+  /// A response with this kind of problem.
   func example(of kind: Problem.Kind) throws -> Received {
     let api = try api([("me", ["send"], ["*"], ["*"])])
     return try response(api, "GET", "/v1/messages?wait=0", as: kind == .unauthorized ? nil : "me").response
@@ -145,7 +145,7 @@ import UpstreamProtocol
       let texts = [secret, absent].map { $0.response.text("detail") }
       #expect(texts[0]?.replacingOccurrences(of: "secret", with: "absent") == texts[1])
       if operation.method != "HEAD" { #expect(texts[0]?.hasSuffix(": the only session is market") == true) }
-      // The default session exists, but is not allowed either.
+      // The default session exists, but this client may not use it.
       let own = operation.path.isEmpty ? "/v1/session" : "/v1/" + operation.path
       let hidden = try response(api, operation.method, own, as: "me", body: operation.body)
       #expect(hidden.status == 404)
@@ -187,7 +187,7 @@ import UpstreamProtocol
     #expect(try received("", as: "all").count == 5)
   }
 
-  /// The second client shows that each request would otherwise get the event.
+  /// The second client may receive all topics. It shows that the same request otherwise returns the event.
   @Test(arguments: ["", "&namespace=%2F"], [["none"], ["all"]])
   func aClientWithoutTopicsReceivesNothingInAnyWay(query: String, names: [String]) throws {
     let rules = [("none", ["receive"], ["*"], []), ("all", ["receive"], ["*"], ["*"])]

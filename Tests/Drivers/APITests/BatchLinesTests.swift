@@ -31,7 +31,7 @@ import Testing
     }
   }
 
-  /// A message that stays in the queue keeps this much memory, whatever the size of its batch.
+  /// A queued message keeps only a part of its batch in memory, whatever the size of the batch.
   @Test func aMessageKeepsOnlyItsOwnPartOfTheBody() throws {
     let line = String(repeating: "x", count: 99) + "\n"
     let bytes = Array(String(repeating: line, count: 1_000).utf8)

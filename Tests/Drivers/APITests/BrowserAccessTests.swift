@@ -123,7 +123,7 @@ import Testing
   @Test func requestsOfForeignPagesAreRefusedEvenWithoutOrigin() throws {
     for site in ["cross-site", "same-site"] {
       #expect(try kind(host: "localhost", "Sec-Fetch-Site: \(site)\r\n") == .originNotAllowed)
-      // After a redirect through a foreign page, the Origin is still the first page's.
+      // After a redirect through a foreign page, `Origin` is still the origin of the first page.
       let fields = "Origin: http://localhost\r\nSec-Fetch-Site: \(site)\r\n"
       #expect(try kind(host: "localhost", fields) == .originNotAllowed)
     }

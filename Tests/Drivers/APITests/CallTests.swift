@@ -66,7 +66,7 @@ import UpstreamSession
     return String(match.1)
   }
 
-  /// The response that shows this kind of problem.
+  /// A response with this kind of problem.
   func example(of kind: Problem.Kind) throws -> Received {
     let api = try fixture(kind == .callsNotConfigured ? nil : .jsonRPC)
     let session = try api.session()

@@ -289,7 +289,7 @@ import UpstreamProtocol
     case .tooManyTrailers: .forbiddenTrailer(.host)
     case .forbiddenTrailer: .expectationNotSupported
     case .expectationNotSupported: .truncatedMessage
-    // For responses, which clients do not send.
+    // These are errors in responses, which clients do not send.
     case .truncatedMessage, .malformedStatusLine: nil
     }
   }

@@ -95,8 +95,8 @@ import UpstreamProtocol
     #expect(response.status == 202)
   }
 
-  /// A request that has had an effect gets its result, or a problem that says that the gateway withholds the result.
-  /// Every other request gets 401.
+  /// A request that has had an effect gets its result, or a problem that says that the result is withheld. Every other
+  /// request gets 401.
   @Test(arguments: [
     ("GET", "/v1/messages", "", 401), ("POST", "/v1/consumers/one/receive", "", 401),
     ("POST", "/v1/consumers/shared/receive", "", 401), ("GET", "/v1/deliveries/DELIVERY?wait=50", "", 401),

@@ -12,7 +12,7 @@ import Threading
 @testable import Upstream
 @testable import UpstreamSession
 
-/// `GET /v1/messages` as a stream: batches, positions and gaps in both formats.
+/// `GET /v1/messages` as a stream: batches, positions and gaps, in both formats.
 @Suite struct EventStreamTests {
   var api: APIFixture
   let epoch: String
@@ -82,10 +82,10 @@ import Threading
       "event: gap\nid: \(epoch).2g\ndata: {\"missed\":null,\"reason\":\"upstream\",\"reasons\":[\"upstream\"]}\n\n"
     #expect(stream.next(at: api.now).hasPrefix("\(gap)id: \(epoch).3\ndata: "))
     #expect(stream.step == .wait)
-    // If the connection breaks after the gap, the message follows without it.
+    // If the connection breaks after the gap, the next stream begins with the message, without the gap.
     let after = try api.open("", fields: "Last-Event-ID: \(epoch).2g\r\n").next(at: api.now)
     #expect(after.hasPrefix("retry: 2000\nid: \(epoch).2g\n\nid: \(epoch).3\ndata: "))
-    // If the connection breaks before the gap, it is sent again.
+    // If the connection breaks before the gap, the next stream sends the gap again.
     let before = try api.open("", fields: "Last-Event-ID: \(epoch).2\r\n").next(at: api.now)
     #expect(before.hasPrefix("retry: 2000\nid: \(epoch).2\n\n\(gap)id: \(epoch).3\n"))
   }
@@ -106,7 +106,7 @@ import Threading
     try push("a")
     for id in ["17", "\(epoch).2", "latest"] {
       let stream = try api.open("cursor=earliest", fields: "Last-Event-ID: \(id)\r\n")
-      // The gap has the first position, so that a client whose connection breaks before it gets it again.
+      // The gap has the first position. If the connection breaks before the gap, the client thus gets the gap again.
       #expect(
         stream.next(at: api.now)
           == "retry: 2000\n\nevent: gap\nid: \(epoch).1\ndata: {\"missed\":null,\"reason\":\"restart\",\"reasons\":[\"restart\"]}\n\n",
@@ -181,7 +181,7 @@ import Threading
     _ = busy.next(at: api.now)
     try push("b")
     #expect(busy.next(at: api.now + .milliseconds(14_500)).hasSuffix("\"data\":\"b\"}\n\n") && busy.step == .end)
-    // A message matches, but later ones do not.
+    // One message matches, but the later message does not.
     let filtered = try api.open("topic=x", fields: fields)
     _ = filtered.next(at: api.now)
     try push("c", topic: "x")

@@ -239,7 +239,8 @@ import Upstream
       #expect(text.hasPrefix("{") && text.hasSuffix("}\n"))
       return packed
     }
-    // 160 and then 156 KB: the second response begins below the limit of 256 KiB, and a third would not.
+    // The responses have 160 KB and 156 KB. The second response begins below the limit of 256 KiB, but a third response
+    // would not.
     #expect(try isCompressed(40) && isCompressed(39))
     for limit in 1...38 {
       #expect(try !isCompressed(limit))
@@ -259,8 +260,8 @@ import Upstream
       #expect(response.status >= 400 && response.problem != nil, "\(target)")
       #expect(response.field("Content-Encoding") == nil, "\(target)")
     }
-    // Problems are smaller than the least compressed size. An id longer than a client may choose makes one large
-    // enough.
+    // Problems are smaller than the smallest response that is compressed. An id that is longer than clients may choose
+    // makes this problem large enough.
     let id = String(repeating: "i", count: 2 * ResponseCompressor.minimumBytes)
     for coding in ["gzip", "gzip, identity;q=0"] {
       let head = "GET /v1/messages?wait=x HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: \(coding)\r\n\r\n"

@@ -78,7 +78,7 @@ import UpstreamSession
     let smallest = LargeBody.smallest(isCompressed: true)
     #expect(try isPrepared(head, size: smallest))
     #expect(try isPrepared(head, size: smallest - 1) == false)
-    // Content that the loop decompresses is smaller than this.
+    // An upper limit for the size of content that the loop decompresses.
     var size = 1_024
     while compressed(Array(repeating: byte, count: size)).count < smallest { size += 1_024 }
     #expect(size <= LargeBody.smallest + 1_024)

@@ -12,7 +12,7 @@ import UpstreamProtocol
 
 @testable import API
 
-/// Each kind of problem is the response to some request.
+/// Each kind of problem is returned for some request.
 @Suite struct ProblemTests {
   /// A response with this kind. The switch has no default, so that a new kind must get a request here.
   private func example(of kind: Problem.Kind) throws -> Received {
@@ -87,7 +87,7 @@ import UpstreamProtocol
         .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .holderUnavailable:
-      // `PeersTests` test this with several gateways.
+      // `PeersTests` cause this problem with several gateways.
       var response = Response()
       api.api.respond(with: API.holderUnavailable, into: &response)
       return Received(response)
@@ -96,7 +96,7 @@ import UpstreamProtocol
       api.api.respond(with: API.outcomeUnknown, into: &response)
       return Received(response)
     case .storeFailed:
-      // `test_store_operations.py` tests this with a failing store.
+      // `test_store_operations.py` causes this problem with a failing store.
       var response = Response()
       api.api.respond(with: API.storeFailed, into: &response)
       return Received(response)
@@ -123,12 +123,12 @@ import UpstreamProtocol
     #expect(response.field("Content-Type") == "application/problem+json")
     #expect((response.field("Retry-After") != nil) == kind.row.hasRetryAfter)
     #expect((response.field("Allow") != nil) == (response.status == 405))
-    // The client can give the operator the id of the log line.
+    // The response has the id of the log line, so that the client can give the id to the operator.
     #expect(response.refusal == response.text("request_id"))
   }
 
   /// Clients read the type, the status and the header fields of a problem. `DRAWBRIDGE_WRITE_GOLDEN=1 swift test
-  /// --filter ProblemTests` writes the file again: check in the diff that only what was meant has changed.
+  /// --filter ProblemTests` writes the file again. Check in the diff that only intended parts have changed.
   @Test func everyKindIsRenderedAsInTheGoldenFile() throws {
     let file = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent().appendingPathComponent("Golden/problems.txt")
@@ -232,7 +232,7 @@ import UpstreamProtocol
 }
 
 extension Problem.Row {
-  /// Whether the response says when the same request may succeed.
+  /// Whether the response has a `Retry-After`, which says when the same request may succeed.
   var hasRetryAfter: Bool {
     if case .after = retry { true } else { false }
   }

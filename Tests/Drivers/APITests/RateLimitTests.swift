@@ -57,7 +57,7 @@ import Upstream
       #expect(response.status == 200)
       #expect((response.field("RateLimit") != nil) == (used > 8), "\(used)")
     }
-    // The same applies to a prepared response, which the polls above got.
+    // Prepared responses have no such field below the limit either. The polls above got prepared responses.
     let plenty = try limited { $0.requests = RateLimit(100, per: .hours(1)) }
     #expect(try poll(plenty).field("RateLimit-Policy") == nil)
   }
@@ -90,9 +90,10 @@ import Upstream
     let api = try limited { $0.messages = RateLimit(2, per: .hours(1)) }
     for _ in 0..<5 { #expect(try api.post("1", fields: "Idempotency-Key: a\r\n").status == 202) }
     #expect(try api.post("2", fields: "Idempotency-Key: b\r\n").status == 202)
-    // A refused request may be repeated with its key.
+    // A refused request does not use its key, so it may be repeated with the key.
     for _ in 0..<2 { #expect(try api.post("3", fields: "Idempotency-Key: c\r\n").status == 429) }
-    // This also applies at the limit, since the client must learn whether its message was accepted.
+    // An accepted request can be repeated even at the limit, since the client must learn whether its message was
+    // accepted.
     #expect(try api.post("1", fields: "Idempotency-Key: a\r\n").status == 202)
   }
 

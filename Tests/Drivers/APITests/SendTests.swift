@@ -165,7 +165,8 @@ import Threading
   }
   private struct NotHeld: Error {}
 
-  /// Without this rule, the next process could find the message and its key, and a repetition would send nothing.
+  /// If the client got the error earlier, the next process could still find the message and its key in the store. A
+  /// repetition would then send nothing.
   @Test func aClientLearnsThatItsMessageWasWithdrawnWhenThatIsStored() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
@@ -204,7 +205,7 @@ import Threading
     #expect(try api.session().upstream.snapshot().queuedMessages == 3)
   }
 
-  /// The next term may find the message, and then sends it.
+  /// The next holder may find the message in the store and send it.
   @Test func aClientWhoseSessionIsLostDoesNotLearnThatItsMessageWasRefused() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)

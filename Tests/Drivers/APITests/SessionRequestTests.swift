@@ -91,7 +91,7 @@ import WebSocketCodec
         ("/messages?wait=0", true), ("/deliveries/\(session.deliveryTerms.prefix)1", true), ("", false),
         ("/consumers", false),
       ] {
-        // Recent enough that the session does not become idle.
+        // This use is recent enough that the session does not become idle.
         let before = api.now - .minutes(1)
         session.noteUse(at: before)
         _ = try api.respond("GET", "/v1/sessions/btc\(path)")

@@ -62,7 +62,8 @@ import Testing
     )
   }
 
-  /// Another gateway may reach Redis. The complete reason is only for clients with credentials.
+  /// Another gateway may still reach Redis, so this gateway must report that it is not ready. Only clients with
+  /// credentials see the complete reason.
   @Test func aGatewayWithoutRedisIsNotReadyAndReportsTheReason() throws {
     for (cause, text) in [
       (StoreState.Cause.unreachable, "no connection to Redis\n"), (.refused, "Redis refuses writes\n"),

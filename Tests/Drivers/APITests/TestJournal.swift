@@ -50,7 +50,7 @@ final class TestJournal: SessionJournal {
   }
 
   /// Ends the journal, because this gateway has lost the session. Submitted entries may be stored, but this gateway
-  /// never learns it.
+  /// never learns whether they are.
   func end() {
     state.withLock { $0.hasEnded = true }
     fail()

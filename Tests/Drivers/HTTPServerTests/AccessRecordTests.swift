@@ -29,7 +29,7 @@ final class AccessOutput: Sendable {
   }
 }
 
-/// The moment in which the line of a request is written, and its id, bytes and time.
+/// When the line of a request is written, and the id, bytes and time in it.
 @Suite struct AccessRecordTests {
   private static let start = MonotonicTime.zero + .seconds(1)
 

@@ -58,7 +58,7 @@ import Testing
     // MARK: The server
 
     private func onLoop<Fact: Sendable>(_ fact: @escaping (Server) -> Fact) -> Fact? {
-      // First, the loop notices the client's actions.
+      // Lets the loop process the client's actions first.
       _ = served.onLoop { _ in true }
       guard let server else { return nil }
       nonisolated(unsafe) let (ends, body) = (server, fact)
@@ -211,7 +211,8 @@ import Testing
     #expect(connection.arrived().isEmpty)
   }
 
-  /// The client may have a small window, or the list of authorities may be long.
+  /// The kernel may not take a whole handshake message: the client's window may be small, or the list of authorities
+  /// long.
   @Test func handshakeMessagesThatTheKernelDoesNotTakeAreSentLater() throws {
     let connection = try Connection()
     let filled = connection.fill()
@@ -227,7 +228,7 @@ import Testing
     try connection.establish()
   }
 
-  /// A client that reads close_notify would take a truncated response for complete.
+  /// If the client got close_notify, it would take a truncated response for complete.
   @Test func aResponseThatIsCutHasNoCloseNotify() throws {
     let connection = try Connection()
     try connection.establish()

@@ -107,11 +107,11 @@ import Testing
     let client = served.connect()
     client.get("/now")
     #expect(client.read(through: Self.response) != nil)
-    // The request arrives after the loop has asked for events, but before the drain begins in the same turn.
+    // The request arrives after the loop has read its events, but before the drain begins in the same turn.
     let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     served.inOneTurn {
       served.loop.submit { context in
-        // The connection has been idle for so long that its timeout could end it in an earlier turn.
+        // Makes the connection count as idle for so long that the drain may close it at once.
         for connection in (context.userObject as? HTTPWorker)?.connections ?? [] {
           connection.phase = .idle(context.now - HTTPWorker.drainIdle)
         }

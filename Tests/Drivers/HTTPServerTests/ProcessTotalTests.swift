@@ -21,7 +21,7 @@ import Testing
     return unsafe poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLHUP) != 0
   }
 
-  /// Adds parts, each with a loop and an origin. Returns, for each part, whether its client is reset in the end.
+  /// Adds parts, each with a loop and an origin. Returns for each part whether its client was reset.
   private func reset(
     _ parts: [(loop: Int, origin: ClientOrigin, bytes: Int)], _ order: ProcessTotal.Order, used: Int, yielded: UInt64
   ) throws -> [Bool] {

@@ -167,8 +167,8 @@ import Testing
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // There are more notifiers than the number of groups that the worker keeps. It removes groups without entries, and
-    // keeps the group with an entry.
+    // The test uses more notifiers than the worker keeps groups. The worker removes groups without entries, and keeps
+    // the group with an entry.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(

@@ -94,7 +94,7 @@ import Threading
       #expect(response.status == 200 && response.body.contains("push-3") && !response.body.contains("push-1"))
       #expect(response.field("Gateway-Cursor") == follower.cursor(1, 3))
     }
-    // As at the holder, the wait then continues until a push arrives.
+    // At a follower as at the holder, the request is then held until a push arrives.
     let next = try follower.poll("wait=30s")
     #expect(eventually { follower.gateway.metric("drawbridge_polls_held") == 1 })
     follower.report(.entries([follower.push(4)]))
@@ -114,8 +114,8 @@ import Threading
     let inbox = try #require(follower.gateway.slot).session.inbox
     #expect(eventually { inbox.hasReaders })
     #expect(!poll.isReadable)
-    // The poll starts after the newest push of the moment in which the copy is found current. That push may be one of
-    // these.
+    // The poll starts after the newest push in the copy when the copy is known to be current. This push may be one of
+    // the pushes below.
     var newest: UInt64 = 3
     let isAnswered = eventually {
       newest += 1
@@ -136,7 +136,7 @@ import Threading
       try follower.poll("cursor=\(follower.cursor(2, 4))&wait=0"),
     ]
     #expect(eventually { follower.requests.refresh == 2 })
-    // Earlier reads do not count.
+    // Reads that began before the request do not count.
     follower.report(.isCurrent)
     follower.report(.continued(after: nil, follower.terms))
     follower.report(.entries([follower.push(4, 2), follower.push(5, 2)]))

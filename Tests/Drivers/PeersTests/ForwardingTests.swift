@@ -16,7 +16,7 @@ import WebSocketCodec
 @testable import Peers
 @testable import Sessions
 
-/// Two gateways: one holds the sessions, and the other forwards to it.
+/// Two gateways: one is the holder of the sessions, and the other forwards requests to it.
 @Suite struct ForwardingTests {
   /// A holder, and a gateway that knows it.
   struct Pair {
@@ -117,9 +117,9 @@ import WebSocketCodec
 
   // MARK: Connections
 
-  /// If a request arrives while the holder closes the connection, its outcome is unknown, so the holder keeps
-  /// connections of gateways open. The client's connection has been idle for less time, so its end shows that the
-  /// timeout has passed.
+  /// A request that arrives while the holder closes the connection has an unknown outcome. The holder thus keeps idle
+  /// connections of gateways open. The client's connection became idle later, so its end shows that the timeout has
+  /// passed for both.
   @Test(arguments: [false, true]) func idleConnectionsOfOtherGatewaysAreKept(whileDraining: Bool) throws {
     let holder = try TestGateway(settings: { if !whileDraining { $0.http.idleTimeout = .milliseconds(50) } })
     let (peer, client) = (try holder.connectAsPeer(), try holder.connect())
@@ -210,7 +210,7 @@ import WebSocketCodec
     #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
   }
 
-  /// A wait that continues at another gateway does not become longer than the client has requested.
+  /// A wait that continues at another gateway lasts no longer than the client has requested.
   @Test func theNextGatewayLearnsHowLongTheClientHasWaited() throws {
     let peer = try ScriptedPeer { client in
       let first = client.readMessage()?.head ?? ""
@@ -261,7 +261,8 @@ import WebSocketCodec
     #expect(batch.status == 202 && batch.body.utf8.count < settings.http.batchMessages * (384 - 64))
   }
 
-  /// Each response alone is within the limit, but the holders do not send the last bytes.
+  /// Each response alone is within the limit. The peer withholds the last byte, so that several responses are
+  /// incomplete at once.
   @Test func allResponsesTogetherAreLimited() throws {
     let (pipe, mayEnd) = (Pipe(), DispatchSemaphore(value: 0))
     let body = String(repeating: "y", count: 600 << 10)
@@ -307,7 +308,7 @@ import WebSocketCodec
     #expect(alone?.split(separator: "-").first == ids[0]?.split(separator: "-").first)
   }
 
-  // MARK: Who may
+  // MARK: Who is admitted
 
   @Test func onlyGatewaysAreServedOnTheListenerForPeers() throws {
     let gateway = try TestGateway()

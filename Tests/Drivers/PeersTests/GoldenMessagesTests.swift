@@ -10,8 +10,8 @@ import Testing
 /// response.
 ///
 /// `DRAWBRIDGE_WRITE_GOLDEN=1 swift test --filter GoldenMessagesTests` writes the file again. Do this only for a new
-/// route, and check in the diff that the others have changed only in ids, times and numbers. A new file hides messages
-/// that an earlier gateway does not understand.
+/// route. Check in the diff that the messages for other routes have changed only in ids, times and numbers. A new file
+/// hides messages that an earlier gateway does not understand.
 @Suite(.serialized) struct GoldenMessagesTests {
   /// A request or a response: its head and its body.
   private struct Message {

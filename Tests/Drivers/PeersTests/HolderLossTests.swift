@@ -19,7 +19,7 @@ import Upstream
 @testable import Peers
 @testable import Sessions
 
-/// Holders that die, hang, or are other gateways than expected, and sessions without a holder.
+/// Holders that die, hang, or are not the expected gateway, and sessions without a holder.
 @Suite struct HolderLossTests {
   private typealias Pair = ForwardingTests.Pair
 
@@ -131,7 +131,7 @@ import Upstream
     #expect(holder.metric("drawbridge_messages_accepted_total") == 4)
     // Keys of clients are counted separately.
     #expect(holder.metric("drawbridge_idempotency_keys") == 1)
-    // The same request, sent again, is another message.
+    // If a client sends the same request again, it sends another message.
     #expect(try follower.request("POST", "/v1/messages", "", "one").status == 202)
     #expect(holder.metric("drawbridge_messages_accepted_total") == 5)
   }
@@ -161,7 +161,7 @@ import Upstream
     let path = try #require(response.field("Location"))
     #expect(path.hasSuffix(".1.1"), "\(path)")
     #expect(try follower.request("GET", path).status == 200)
-    // A client's key is restored among the keys of clients.
+    // The id of the forwarded request is not restored as an idempotency key of a client.
     #expect(next.metric("drawbridge_idempotency_keys") == 0)
   }
 
@@ -226,7 +226,7 @@ import Upstream
     #expect(try other.response().problem == "idempotency-key-reused")
   }
 
-  /// All requests have the same principal. These ids do not count against its share of the keys of clients.
+  /// All requests have the same principal. The ids do not count towards the principal's share of idempotency keys.
   @Test func theIdsOfForwardedRequestsHaveOneLimitForAllClients() throws {
     let holder = try TestGateway(forwardedIDs: 9, settings: { $0.authentication.tokens = "tokens" })
     let follower = try TestGateway(.at(holder.peerAddress))
@@ -244,7 +244,8 @@ import Upstream
     for lease in [2, 5, 30].map({ TimeSpan.seconds($0) }) {
       let limits = PeerNetwork.Limits(lease: lease)
       #expect(limits.patience > lease && limits.recognition > lease + limits.patience)
-      // The last attempt begins before the end of `recognition`, and its request may arrive when it ends.
+      // The last attempt may begin just before `recognition` ends, and its request may arrive as late as the attempt
+      // ends.
       let request = ForwardedRequest(
         .post, target: "/", fieldLines: [], content: [], repetition: .recognised, time: .seconds(30), waits: false,
         start: .zero)
@@ -330,7 +331,7 @@ import Upstream
     #expect(try call.response().problem == "outcome-unknown")
   }
 
-  /// A holder that is alive, but does not respond to a request of one gateway.
+  /// The holder is alive, but does not respond to a request of one gateway.
   @Test func aRequestIsRepeatedIfItsHolderDoesNotRespondInTime() throws {
     let holder = try TestGateway()
     let address = holder.peerAddress

@@ -133,14 +133,14 @@ import UpstreamProtocol
     #expect(try first.request("GET", "/v1/consumers/c").status == 200)
   }
 
-  /// The holder has stored a lease in time, but learns that only after its deadline. The next holder ends the lease at
-  /// its stored end.
+  /// The holder has stored a lease in time, but learns only after its deadline that the lease is stored. The next
+  /// holder ends the lease at its stored end.
   @Test(arguments: [false, true]) func aFormerHolderDoesNotProlongALease(isForwarded: Bool) throws {
     let asked = try isForwarded ? follower() : first
     let client = try receive(through: asked, visibility: "60s")
     let wasLeased = Date()
     _ = try takeOver()
-    // From now on, an end that counts from the response is later than the stored end.
+    // From now on, an end that is computed from the time of the response would be later than the stored end.
     #expect(eventually { Date() > wasLeased + 0.1 })
     try learn()
     let response = try client.response()
@@ -174,7 +174,7 @@ import UpstreamProtocol
     return gateway
   }
 
-  /// Sends a receive whose lease is stored, but the holder does not learn that.
+  /// Sends a receive. Its lease is stored, but the holder does not learn that it is stored.
   private func receive(through gateway: TestGateway, visibility: String) throws -> LoopbackClient {
     let settings = #"{"share":true,"visibility":"\#(visibility)"}"#
     #expect(try first.request("PUT", "/v1/consumers/c", "", settings).status == 201)
@@ -197,7 +197,7 @@ import UpstreamProtocol
 
   /// If a request was executed in time but its result was read too late, the gateway refuses it as not executed.
   @Test func aResponseThatWasPreparedWhenTheDeadlinePassedIsNotSent() throws {
-    // The deadline lies ahead when the request is routed and begun, and has passed when the result is read.
+    // The deadline has not passed when the request is routed and begun, and has passed when the result is read.
     isInTime.remaining = 3
     let response = try first.request("GET", "/v1/consumers/none")
     #expect(response.status == 503 && response.problem == "holder-unavailable", "\(response.body)")
@@ -222,7 +222,8 @@ import UpstreamProtocol
   }
 }
 
-/// A flag that says whether the deadline lies ahead. It becomes false after `remaining` reads, if that is set.
+/// A flag that is true until the deadline has passed. If `remaining` is set, the flag becomes false after that many
+/// reads.
 final class DeadlineFlag: Sendable {
   private let state = Mutex<(value: Bool, remaining: Int?)>((true, nil))
 

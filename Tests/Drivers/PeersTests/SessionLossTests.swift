@@ -29,7 +29,7 @@ import UpstreamProtocol
     }
   }
 
-  /// A gateway that has the session and will lose it.
+  /// A gateway that is the holder of the session and will lose it.
   private static func holder(_ journal: SharedJournal, patience: TimeSpan = .seconds(20)) throws -> TestGateway {
     let gateway = try gateway(journal, patience: patience)
     gateway.becomeHolder()
@@ -306,7 +306,7 @@ import UpstreamProtocol
     let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(try client.response().problem == "outcome-unknown")
     #expect(first.metric("drawbridge_peer_requests_misdirected_total") > 0)
-    // A gateway that never held the session responds that the request had no effect.
+    // A gateway that was never the holder responds that the request had no effect.
     let other = try follower.connect()
     other.send("POST", "/v1/messages", "", "x")
     #expect(try other.response().problem == "holder-unavailable")
@@ -374,7 +374,8 @@ import UpstreamProtocol
       return try peer.response()
     }
     #expect(try send("?ttl=40200ms&until=written&wait=50s", waited: 40_000).text("state") == "expired")
-    // The TTL has ended at the other gateway. This also applies to the default TTL and to a batch.
+    // The TTL has ended while the request waited at the other gateway. The same applies to the default TTL, to a TTL of
+    // zero, and to a batch.
     for (query, waited, fields) in [
       ("?ttl=2s", 5_400, ""), ("", 90_000, ""), ("", 100, "TTL: 0\r\n"),
       ("?ttl=2s", 5_400, "Content-Type: application/x-ndjson\r\n"),
@@ -382,13 +383,13 @@ import UpstreamProtocol
       let response = try send(query, waited: waited, fields)
       #expect(response.status == 503 && response.problem == "upstream-down", "\(query) \(fields): \(response.body)")
     }
-    // A repetition has the same TTL, even if less of it is left.
+    // A repetition counts as the same request, even if less of its TTL is left.
     #expect(try send("?ttl=1h", waited: 100, id: 80).status == 202)
     let repeated = try send("?ttl=1h", waited: 3_600_000, id: 80)
     #expect(repeated.status == 202, "\(repeated.body)")
   }
 
-  /// The timeout of a client's proxy began at the other gateway.
+  /// The timeout of the client's proxy began when the other gateway received the request.
   @Test func aWaitForTheStoreEndsWhenItsClientHasWaitedForItsTime() throws {
     let journal = SharedJournal()
     let holder = try Self.holder(journal)
@@ -470,7 +471,7 @@ import UpstreamProtocol
     #expect(response.status == 200 && response.text("state") == "no-holder", "\(response.body)")
     let replica = try Self.replica(response)
     #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
-    // If the holder does not respond, the client waits 800 ms, which is less than a take-over takes.
+    // If the holder does not respond, the client gets a response after 800 ms, which is less than a take-over takes.
     let slow = try ScriptedPeer { client in _ = client.readToEnd() }
     defer { slow.stop() }
     gateway.locate(at: slow.address)

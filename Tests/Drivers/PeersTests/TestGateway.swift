@@ -42,7 +42,7 @@ final class TestGateway {
 
   /// - Parameters:
   ///   - isShared: whether the only session is in a slot.
-  ///   - place: the gateway that holds the sessions; nil if it is this gateway.
+  ///   - place: the holder of the sessions; nil if it is this gateway.
   ///   - startsSessions: whether messages expire.
   ///   - journal: the journal of the default session.
   ///   - common: the journal of the default session, if another gateway is its holder at the start.

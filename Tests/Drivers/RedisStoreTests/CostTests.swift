@@ -9,14 +9,13 @@ import Testing
 
 @testable import RedisStore
 
-/// Measures the time that an append takes in the thread of Redis. Prints figures; run by hand with
-/// DRAWBRIDGE_REDIS_COSTS=1.
+/// Measures and prints the time that an append takes in the thread of Redis. Runs only with DRAWBRIDGE_REDIS_COSTS=1.
 @Suite(needsRedis, .enabled(if: ProcessInfo.processInfo.environment["DRAWBRIDGE_REDIS_COSTS"] != nil))
 struct CostTests {
   @Test func theTimeOfRedisForAppends() async throws {
     let server = try await RedisProcess.server()
     let client = try TestClient(server)
-    // So long an interval that no heartbeat is counted.
+    // The interval is so long that no heartbeat is counted.
     let gateway = try TestGateway(server) {
       $0.times = TenureTimes(lease: .seconds(600), margin: .seconds(1), interval: .seconds(300))
     }

@@ -46,7 +46,7 @@ import Testing
     #expect(first.state.definitions == ["a": definition(1)])
     try await second.until("known") { $0.definitions == ["a": definition(1)] }
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .exists(definition(1)))
-    // The gateway that the client has asked acquires the session first.
+    // The gateway that has defined the session acquires it first.
     try await first.untilHeld("a~0000000000000001")
     // A gateway that starts later reads the list.
     let third = try TestGateway(server)
@@ -112,7 +112,7 @@ import Testing
     await second.close()
   }
 
-  /// Both changes are taken when the flight has landed.
+  /// The gateway processes both changes only when the flight has ended.
   @Test func aSessionThatIsCreatedAndRemovedDuringAFlightLeavesNoState() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -131,7 +131,7 @@ import Testing
     await second.close()
   }
 
-  /// Its turn must pass to other sessions.
+  /// The gateway may read only one session at a time. The removal must let it read the next session.
   @Test func aSessionThatIsRemovedWhileItIsReadKeepsNoTurn() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -235,7 +235,7 @@ import Testing
     await second.close()
   }
 
-  /// More sessions than changes that may be pending.
+  /// There are more sessions than changes that may be pending.
   @Test func manySessionsThatRedisHasLostAreDefinedAgain() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -256,7 +256,7 @@ import Testing
     await gateway.close()
   }
 
-  /// No holder is left to define it again at the other gateway.
+  /// Only its holder would define the session again, and the holder was killed.
   @Test func aSessionWithoutAHolderEndsWhenRedisHasLostIt() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
@@ -290,7 +290,7 @@ import Testing
     await second.close()
   }
 
-  /// Restores the state of a new primary that lacks the last changes of the old one.
+  /// Restores the state of a new primary that lacks the last changes of the old primary.
   private func undo(_ client: TestClient, _ name: String, _ definition: SessionDefinition) async throws {
     let key = "{drawbridge}:sessions"
     _ = try await client.call("DEL", key, "\(key):removed")

@@ -11,7 +11,7 @@ import Testing
 
 @testable import RedisStore
 
-/// Which commands leave for Redis together.
+/// Which commands are sent to Redis together.
 @Suite(needsRedis) struct FlightTests {
   @Test func theSessionThatWasAddedFirstIsTakenFirst() {
     var pending = PendingSessions()
@@ -71,13 +71,14 @@ import Testing
     try await next.until("held") {
       $0.local.count == names.count && $0.local.allSatisfy { $0.value.model.log.nextPush == 2 }
     }
-    // 8 MiB in first parts of 256 KiB. The proxy may count the first ones of the next flight, too.
+    // A flight reads at most 8 MiB: the first 256 KiB of 32 sessions. The proxy may also count the first reads of the
+    // next flight.
     #expect((2..<64).contains(proxy.mostCounted))
     await next.close()
   }
 
   /// A log with a missing entry is read once more from the beginning, since pushes may have been dropped during the
-  /// read. After that, flights are for other sessions.
+  /// read. After that, flights serve other sessions.
   @Test func aFollowerStopsReadingADamagedLog() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)

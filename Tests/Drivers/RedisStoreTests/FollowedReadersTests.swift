@@ -23,7 +23,7 @@ import Testing
       try await second.until("refreshed") { $0.copies["s"]?.refreshed == number }
       #expect(second.state.copies["s"]?.last ?? 0 >= number)
     }
-    // A refresh with a lower number is complete already.
+    // A refresh with a lower number is already complete.
     second.store.follow("s", refresh: 3)
     second.store.follow("s", refresh: 21)
     try await second.until("refreshed") { $0.copies["s"]?.refreshed == 21 }
@@ -50,7 +50,7 @@ import Testing
     await second.close()
   }
 
-  /// A reader may ask for the session just when this gateway has become its holder.
+  /// A reader may request the session when this gateway has just become its holder.
   @Test func aHolderDoesNotFollowItsOwnSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -80,7 +80,7 @@ import Testing
     let follower = try TestGateway(server, port: proxy.port) { $0.times = times }
     follower.store.follow("s")
     try await follower.until("read") { $0.copies["s"]?.last == 1 }
-    // The state after a failover.
+    // Creates the state after a failover.
     let client = try TestClient(server)
     _ = try await client.call("XDEL", "{drawbridge}:s:s:p", "1-0")
     _ = try await client.call("XSETID", "{drawbridge}:s:s:p", "0-1")

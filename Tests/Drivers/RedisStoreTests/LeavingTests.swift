@@ -9,7 +9,7 @@ import Testing
 
 @testable import RedisStore
 
-/// Gateways that end, and sessions that a gateway gives up.
+/// Gateways that end, and sessions that a gateway releases.
 @Suite(needsRedis) struct LeavingTests {
   @Test func aGatewayThatDrainsTakesNoSession() async throws {
     let server = try await RedisProcess.server()
@@ -25,13 +25,13 @@ import Testing
     let next = try TestGateway(server) { $0.address = "127.0.0.1:2" }
     try await next.becomeHolder()
     #expect(draining.state.acquisitions == 0)
-    // The draining gateway knows the holder, which requests are forwarded to.
+    // The draining gateway knows the holder, to which it forwards requests.
     try await draining.until("found") { $0.holders["s"]?.gateway == next.store.gateway }
     await draining.close()
     await next.close()
   }
 
-  /// Its next term would open a socket in the middle of a shutdown.
+  /// If the gateway acquired the session again, it would open a connection to the upstream during its shutdown.
   @Test func aSessionThatIsLostWhileTheGatewayDrainsIsReleased() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -66,7 +66,7 @@ import Testing
     await gateway.close()
   }
 
-  /// Otherwise the other gateways would wait for the end of the draining gateway, and then for its lease.
+  /// Otherwise the other gateways would wait for the end of the draining gateway, and then for the end of its tenure.
   @Test func aSessionWhoseAcquisitionHadNoReplyIsReleasedWhileTheGatewayDrains() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)

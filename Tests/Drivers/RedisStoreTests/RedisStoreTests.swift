@@ -109,7 +109,7 @@ import Dialing
     #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
-  /// As after a newer version has been the holder.
+  /// The record looks as if a gateway of a newer version had been the holder.
   @Test func aGatewayDoesNotTakeASessionOfANewerFormat() async throws {
     let server = try await RedisProcess.server()
     let first = try TestGateway(server)
@@ -122,7 +122,7 @@ import Dialing
     next.store.join("s")
     next.store.follow("s")
     try await next.becomeHolder("other")
-    // The gateway has seen the record by the time of these heartbeats.
+    // After ten more heartbeats, the gateway has seen the record.
     let beats = next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}")
     try await next.until("seen") { _ in
       next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}") > beats + 10
@@ -151,8 +151,8 @@ import Dialing
     await gateway.close()
   }
 
-  /// Such an entry is a bug. Redis gets no part of a write that contains it, so earlier entries in the same write are
-  /// lost, too.
+  /// An entry that does not follow the stored entries is a bug. Redis gets no part of a write that contains it, so
+  /// earlier entries in the same write are lost, too.
   @Test func anEntryThatDoesNotFollowEndsTheTermAndIsNotStored() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -162,7 +162,7 @@ import Dialing
     try await gateway.until("the outcomes are known") { _ in
       tickets.allSatisfy { journal.outcome(of: $0) != .pending }
     }
-    // The writes may have ended after any entry.
+    // Each of the valid entries may have been in an earlier write, or in the write of the invalid entry.
     let stored = tickets.prefix { journal.outcome(of: $0) == .stored }.count
     #expect(stored <= 2 && tickets.dropFirst(stored).allSatisfy { journal.outcome(of: $0) == .failed })
     #expect(journal.hasEnded)
@@ -177,14 +177,14 @@ import Dialing
 
   @Test func aReleasedSessionIsTakenAtOnceByTheOtherGateway() async throws {
     let server = try await RedisProcess.server()
-    // Longer than the test runs.
+    // The tenure is longer than the test runs.
     let times = TenureTimes(lease: .minutes(10))
     let first = try TestGateway(server) { $0.times = times }
     try await first.becomeHolder()
     let second = try TestGateway(server) { $0.times = times }
     second.store.join("s")
     try await first.store([.push(RandomSession.push(1))])
-    // The gateways have seen each other.
+    // Waits until the gateways have seen each other.
     try await second.until("seen") { _ in second.metric("drawbridge_store_heartbeat_age_seconds") > 0 }
     #expect(second.state.local.isEmpty)
     await first.close()
@@ -200,7 +200,7 @@ import Dialing
     try await first.becomeHolder()
     observer.store.join("s", mayAcquire: false)
     try await observer.until("found") { $0.holders["s"]?.gateway == first.store.gateway }
-    // No client reads the session there any more.
+    // A client reads the session at the observer for a while. Afterwards, the observer must still find the next holder.
     observer.store.follow("s")
     observer.store.unfollow("s")
     await first.close()
@@ -215,7 +215,8 @@ import Dialing
     await observer.close()
   }
 
-  /// The first gateway is stopped for longer than its lease. Entries that it submits afterwards are not stored.
+  /// The first gateway cannot reach Redis for longer than its tenure. Entries that it submits afterwards are not
+  /// stored.
   @Test func aGatewayWhoseSessionWasTakenStoresNothingMore() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -244,7 +245,8 @@ import Dialing
     var gateways = try (0..<3).map { _ in try TestGateway(server) }
     for (index, gateway) in gateways.enumerated() {
       gateway.store.join("s")
-      // Only some gateways see a heartbeat of another gateway before their own first.
+      // The first gateway sends a heartbeat before the other gateways have joined. They may thus see its heartbeat
+      // before they send their own.
       if index == 0 { try await gateway.until("beats") { _ in gateway.store.mayWrite } }
     }
     for run in 1...2 {
@@ -270,7 +272,7 @@ import Dialing
 
   @Test func aShortStopOfRedisHasNoEffect() async throws {
     let server = try await RedisProcess.server()
-    // Long enough that a busy machine does not end it.
+    // The tenure is so long that it does not end on a busy machine.
     let times = TenureTimes(lease: .seconds(60))
     let gateway = try TestGateway(server) { $0.times = times }
     let journal = try await gateway.becomeHolder().journal
@@ -343,7 +345,7 @@ import Dialing
     let early = try gateway.model()
     try await follower.until("current") { $0.copies["s"]?.equals(early) == true }
     try await gateway.store([.trimmed(before: dropped + 1), .accepted(RandomSession.message(1))])
-    // As after the restoration of an old snapshot, which has 10 pushes.
+    // Creates the state after the restoration of an old snapshot, which has 10 pushes.
     for number in 11...50 {
       for count in 0...1 { _ = try await client.call("XDEL", "{drawbridge}:s:s:p", "\(number)-\(count)") }
     }
@@ -380,7 +382,7 @@ import Dialing
       try await gateway.store(writer.nextEntries())
       proxy.lose(script.script.digest, isExecuted: isExecuted)
       let first = try gateway.submit([writer.nextPushEntry()] + writer.nextEntries())
-      // Submitted while the outcome of the first entries is unknown.
+      // These entries are submitted while the outcome of the first entries is unknown.
       let second = try gateway.submit(writer.nextEntries() + [writer.nextPushEntry()])
       try await gateway.untilStored(first)
       try await gateway.untilStored(second)
@@ -517,7 +519,7 @@ import Dialing
     var expected = try holder.model()
     try await follower.until("equal") { $0.copies["s"]?.equals(expected) == true }
     proxy.redirect(to: replica.port)
-    // Written in one entry with the pushes that are written again.
+    // This push is written in one entry with the pushes that are written again.
     try await holder.store([.push(RandomSession.push(4))])
     #expect(holder.state.losses.isEmpty)
     expected = try holder.model()
@@ -544,7 +546,7 @@ import Dialing
     try await holder.becomeHolder()
     try await holder.store([.push(RandomSession.push(1))])
     let old = try TestClient(primary)
-    // Sentinel refuses this until it has asked the replica.
+    // Sentinel refuses this command until it has got information from the replica.
     try await TestClient(sentinel).until("SENTINEL", "FAILOVER", "main") { $0 == "+OK\r\n" }
     try await holder.until("at the new primary") { _ in holder.metric("drawbridge_store_histories_total") >= 2 }
     #expect(try await old.call("INFO", "replication").contains("role:master"))
@@ -558,7 +560,7 @@ import Dialing
     await next.close()
   }
 
-  /// DRAWBRIDGE_REDIS_SEEDS sets a greater number.
+  /// The number of seeds. DRAWBRIDGE_REDIS_SEEDS sets a greater number.
   private static let seeds =
     ProcessInfo.processInfo.environment["DRAWBRIDGE_REDIS_SEEDS"].flatMap { UInt64($0) } ?? 3
 
@@ -596,7 +598,8 @@ import Dialing
       for _ in 0..<5 { last = try holder.submit(writer.nextEntries() + [writer.nextPushEntry()]) }
       try await holder.untilStored(last)
       let model = try holder.model()
-      // As for a reader: a session is followed for a minute.
+      // A gateway follows a session for a minute after the last request, so the test repeats the request, as a reader
+      // would.
       follower.store.follow("s")
       try await follower.until("equal in round \(round)") { $0.copies["s"]?.equals(model) == true }
     }
@@ -636,7 +639,7 @@ import Dialing
     await gateway.close()
   }
 
-  /// Holds even if nothing happens in the session, and a gateway starts that has never seen it.
+  /// Nothing else happens in the session. A gateway that has never seen the session starts after the loss.
   @Test func aSessionThatRedisHasLostIsStoredAgainByItsHolder() async throws {
     let server = try await RedisProcess.server()
     // A busy machine delays the holder's heartbeat by less than this interval.
@@ -663,7 +666,7 @@ import Dialing
 
   @Test func theDeadlineAppliesEvenIfItsTimerFiresEarly() async throws {
     let server = try await RedisProcess.server()
-    // Only one heartbeat is sent. The loop is busy between it and the setting of the timer.
+    // Only one heartbeat is sent. The loop is busy after the reply to the heartbeat, before it sets the timer.
     let gateway = try TestGateway(server) {
       $0.times = TenureTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
       $0.times.readingsBeforeCreation = 0
@@ -691,7 +694,7 @@ import Dialing
     try await follower.until("the first push") { $0.copies["s"]?.last == 1 }
     replica.signal(SIGSTOP)
     let ticket = try holder.submit([.push(RandomSession.push(2))])
-    // Redis has the push and notifies of it long before the follower has waited for the replica twice.
+    // Redis has the push and sends a notification long before the follower has waited for the replica twice.
     let before = follower.metric("drawbridge_store_wait_short_total")
     try await follower.until("short") { _ in follower.metric("drawbridge_store_wait_short_total") > before + 1 }
     #expect(follower.state.copies["s"]?.last == 1)

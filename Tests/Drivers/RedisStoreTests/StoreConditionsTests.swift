@@ -4,7 +4,7 @@ import Testing
 
 @testable import RedisStore
 
-/// The conditions that an operator is warned of.
+/// The conditions about which the log warns operators.
 @Suite struct StoreConditionsTests {
   private func time(_ seconds: Int64) -> MonotonicTime { .zero + .seconds(seconds) }
 
@@ -46,7 +46,7 @@ import Testing
     #expect(observe([1: "x", 2: "y"], 1).isEmpty && observe([1: "x", 2: "y"], 60).isEmpty)
     #expect(observe([1: "x", 2: "y"], 61) == [true] && observe([1: "x", 2: "y"], 62).isEmpty)
     #expect(observe([1: "x", 2: "x"], 63) == [false])
-    // A gateway that has ended is not considered any more.
+    // A gateway that has ended no longer counts.
     #expect(observe([3: "y"], 64).isEmpty && observe([:], 70).isEmpty && observe([3: "y"], 130).isEmpty)
   }
 }

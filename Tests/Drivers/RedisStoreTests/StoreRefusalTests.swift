@@ -47,7 +47,7 @@ import Testing
     _ = try gateway.submit([.push(RandomSession.push(1))])
     let before = gateway.metric("drawbridge_store_wait_short_total")
     try await gateway.until("refused") { _ in gateway.metric("drawbridge_store_wait_short_total") >= before + 3 }
-    // Redirected, and not stopped, since a server of another test could get its port.
+    // The proxy is redirected. If the server were stopped, a server of another test could get its port.
     proxy.redirect(to: TestProxy.noServer)
     try await gateway.until("away") { _ in
       gateway.store.state.failure?.contains("replicas") == false && gateway.store.state.cause == .unreachable
@@ -55,7 +55,7 @@ import Testing
     gateway.kill()
   }
 
-  /// A name whose look-up Redis has refused may exist.
+  /// If Redis has refused a look-up, a session with this name may exist.
   @Test func aRefusedLookUpOfANameIsNotAMissingSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -75,7 +75,7 @@ import Testing
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }
     try await gateway.becomeHolder()
     server.signal(SIGSTOP)
-    // Up to 64 look-ups are on their way to Redis. After they have arrived, 1,024 others may be pending.
+    // Up to 64 look-ups are sent to Redis. Then 1,024 others may be pending.
     let heavy = (0..<1_100).map { _ in gateway.store.lookUp("none", by: 1) }
     let light = (0..<17).map { _ in gateway.store.lookUp("none", by: 2) }
     server.signal(SIGCONT)
@@ -110,7 +110,8 @@ import Testing
     #expect(refusals.hasEnded(by: at(4500)))
   }
 
-  /// A full Redis accepts heartbeats. A Redis whose replicas are back accepts everything.
+  /// A full Redis accepts heartbeats, so an accepted heartbeat does not show that Redis has room. Replicas that confirm
+  /// a heartbeat also confirm entries.
   @Test func aHeartbeatEndsAShortageOfMemoryAndNoOtherError() {
     var refusals = StoreRefusals()
     _ = refusals.refused(.error("OOM"), at: at(0))

@@ -29,7 +29,7 @@ final class TestGateway: RedisStoreDelegate {
 
   struct State: Sendable {
     var local: [String: LocalJournal] = [:]
-    /// The number of times that a session was reported as held.
+    /// The number of times that the gateway became the holder of a session.
     var acquisitions = 0
     var losses: [SessionLoss] = []
     var copies: [String: Copy] = [:]
@@ -45,7 +45,7 @@ final class TestGateway: RedisStoreDelegate {
   private let shared = Locked(State())
   private let loop: EventLoop
   private let stored = Locked<RedisStore?>(nil)
-  /// How long the loop is busy when it gets the secret, which arrives with a heartbeat, in microseconds.
+  /// For how many microseconds the loop is busy when it gets the secret, which arrives with a heartbeat.
   let delay = Locked<UInt32>(0)
   let registry = MetricsRegistry()
   /// The mailbox of a log in memory.
@@ -70,7 +70,7 @@ final class TestGateway: RedisStoreDelegate {
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     let url = try RedisURL("redis://127.0.0.1:\(port)")
     var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
-    // A short lease, since a test waits for its end; with the margin that a busy machine needs.
+    // The tenure is short, since tests wait for its end. A busy machine needs the margin.
     settings.times = TenureTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
     try change(&settings)
     let logger = Logger(level: .error, format: .text)
@@ -102,7 +102,8 @@ final class TestGateway: RedisStoreDelegate {
   deinit {
     mailbox.close()
     loop.stop()
-    // The loop calls its delegate, so it may have the last reference. It cannot wait for its own end.
+    // The loop calls its delegate, so it may release the last reference on its own thread, which cannot wait for its
+    // own end.
     Thread.detachNewThread { [loop] in loop.join() }
   }
 

@@ -10,7 +10,8 @@ final class TestProxy: Sendable {
   private struct State {
     var target: UInt16
     var isFrozen = false
-    /// The next command with this text is not passed, or its reply is not, and the connection ends.
+    /// The connection ends at the next command with this text. The proxy passes the command only if `isExecuted`, and
+    /// never the reply.
     var lost: (text: [UInt8], isExecuted: Bool)?
     /// The server sides of connections whose next reply is not passed.
     var losing: Set<Int32> = []

@@ -50,7 +50,7 @@ final class ConnectionRun: Sendable {
     }
   }
 
-  /// Subscribes to the news of failovers.
+  /// Subscribes to the notifications of failovers.
   convenience init(watching sentinels: [UInt16]) throws {
     let endpoints = try sentinels.map { try RedisEndpoint("redis://127.0.0.1:\($0)") }
     try self.init { loop, owner in
@@ -66,7 +66,7 @@ final class ConnectionRun: Sendable {
 
   private static func settings(_ change: (inout RedisConnectionSettings) -> Void) -> RedisConnectionSettings {
     var settings = RedisConnectionSettings()
-    // Other programs use the machine at the same time.
+    // Other programs may keep the machine busy.
     settings.startTimeout = .seconds(30)
     change(&settings)
     return settings

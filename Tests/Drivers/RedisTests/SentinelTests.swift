@@ -19,7 +19,7 @@ import Testing
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
 
-    // An owner of connections learns of a failover in this way. The first Sentinel does not exist.
+    // A program that has connections learns of a failover from such a watcher. The first Sentinel does not exist.
     let watcher = try ConnectionRun(watching: [1, sentinel.port])
     // The first port has no Sentinel.
     let run = try ConnectionRun(connecting: Self.sentinels([1, sentinel.port]))

@@ -8,7 +8,7 @@ import Testing
 @testable import Reactor
 @testable import Sessions
 
-/// When held receives of other workers are woken. The consumers have no timer here.
+/// When the held receives of other workers are woken. The consumers in these tests have no timer.
 @Suite struct ConsumerNotificationTests {
   private let now = MonotonicTime(nanoseconds: 1_000_000_000)
 

@@ -148,7 +148,7 @@ import WebSocketCodec
     try await until { session.upstream.hasEnded }
   }
 
-  /// A loop that is alive refers to its timers, signals and tasks.
+  /// A running loop keeps its timers, signals and tasks alive. None of them may refer to a closed session.
   @Test func aClosedSessionLeavesNoState() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
@@ -222,7 +222,7 @@ import WebSocketCodec
     #expect(read.messages.first?.sequence ?? 0 > 1)
   }
 
-  /// Clients decide how many sessions there are.
+  /// Clients decide how many sessions there are, so the total must also limit many sessions with few pushes.
   @Test func theTotalAppliesToSessionsWithOnePushEach() async throws {
     let budget = RetentionBudget(limit: 1 << 20)
     let fixture = try Fixture(budget: budget)
@@ -244,7 +244,7 @@ import WebSocketCodec
     let budget = RetentionBudget(limit: 1 << 20)
     let fixture = try Fixture(budget: budget)
     defer { fixture.end() }
-    // Small enough that a trim, which cuts all sessions to one level, leaves some in each session.
+    // The payload is so small that a trim, which cuts all sessions to one level, leaves pushes in each session.
     let payload = [UInt8](repeating: 0x61, count: 50_000)
     let now = ProcessInformation.monotonicTime()
     var settings = ConsumerSettings()

@@ -29,7 +29,7 @@ import Testing
     #expect(isLost("\(1 << 32).1", terms) == nil)
   }
 
-  /// Two gateways have begun a term with the same counter, and the store has lost the entries of one of them.
+  /// Two gateways have begun a term with the same counter, and the store has lost one of these terms.
   @Test func anIdOfATermThatASharedSessionDoesNotHaveIsLost() throws {
     let terms = try terms([1 << 32 | 5, 2 << 32 | 5])
     #expect(isLost("\(1 << 32 | 5).10", terms) == false)
@@ -39,7 +39,7 @@ import Testing
   /// A process that ends repeatedly begins many terms while a message is queued.
   @Test func anIdOfATermBeforeTheRememberedTermsIsNotLost() throws {
     let terms = try terms((1...70).map { $0 << 32 | 5 })
-    // The oldest term that is kept is the seventh.
+    // The seventh term is the oldest term that is kept.
     #expect(isLost("\(1 << 32 | 5).10", terms) == false && isLost("\(6 << 32 | 5).60", terms) == false)
     #expect(isLost("\(6 << 32 | 5).61", terms) == true)
     #expect(isLost("\(7 << 32 | 6).61", terms) == true)
@@ -51,7 +51,7 @@ import Testing
     #expect(next == 6 << 32 | 7 && JournalTerm.number(after: next, random: 3) == 7 << 32 | 3)
     let terms = try terms([4, 5, next])
     #expect(isLost("5.20", terms) == false && isLost("5.21", terms) == true && isLost("\(next).21", terms) == false)
-    // A copy of the file was used by the earlier version before.
+    // The earlier version had begun term 6 in another copy of the file.
     #expect(isLost("6.21", terms) == true)
   }
 

@@ -90,7 +90,7 @@ import Testing
     }
   }
 
-  /// A client with a stream, which keeps its position, or with polls, which send their cursor back.
+  /// A client that reads a stream, which keeps its position, or that polls with the last cursor.
   private struct Reader {
     let isStream: Bool
     private let first: UInt64
@@ -221,7 +221,7 @@ import Testing
     #expect(inbox.summary.count == 0 && budget.bytes == 0)
   }
 
-  /// Otherwise a response that was prepared for one inbox could be returned for another.
+  /// Otherwise a response that was prepared for one inbox could be returned for another inbox.
   @Test func inboxesOfOneEpochHaveNoRevisionInCommon() {
     let inboxes = (0..<3).map { _ in ConcurrentInbox(epoch: Epoch(7), retention: Retention()) }
     #expect(Set(inboxes.map(\.revision)).count == 3)

@@ -97,7 +97,7 @@ import WebSocketCodec
     init(_ description: String) { self.description = description }
   }
 
-  /// So large that no push is dropped, however long a slow machine takes.
+  /// The retention is so large that no push is dropped, however long a slow machine takes.
   private static let everything = Retention(count: 1_000_000, bytes: 1 << 30)
 
   /// The acknowledgements and pushes that clients had received when the disk had executed this many operations.

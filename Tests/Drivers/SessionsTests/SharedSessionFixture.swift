@@ -114,7 +114,7 @@ final class SharedSessionFixture {
   let shared: SharedSessions
   /// Whether each restored session was local before it was prepared.
   let prepared = Preparations()
-  /// nil once the upstream does not respond any more.
+  /// nil after the test has stopped the upstream.
   private var upstream: DemoUpstream?
   private let loop: EventLoop
   private let registry = MetricsRegistry()

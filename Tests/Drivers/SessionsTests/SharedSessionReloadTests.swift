@@ -151,7 +151,7 @@ import Webhooks
       $0.session.liveness.interval = .hours(1)
     }
     defer { fixture.end() }
-    // How many times the permission is still given, and how many times it was refused.
+    // How many more times permission is given, and how many times it was refused.
     let permission = Locked((left: Int.max, refusals: 0))
     fixture.shared.becomeHolder(
       of: "default", fixture.store.open(),

@@ -98,7 +98,7 @@ import WebSocketCodec
     upstream.stop()
   }
 
-  /// The replacement of a connection is delayed, and then no client needs the session any more.
+  /// The replacement of a connection is delayed. Meanwhile, the session becomes idle.
   @Test func aSessionThatBecomesIdleReturnsItsReservedTime() async throws {
     let upstream = try ScriptedUpstream(.echo)
     var limits = AttemptLimits()
@@ -147,8 +147,8 @@ import WebSocketCodec
     }
     #expect(upstream.seen.connections == 1)
     #expect(waiting.handle.snapshot().attempts == 0)
-    // Each delay causes two transitions, which lead back to the same state, and counts as a change for readers of the
-    // state.
+    // Each delay causes two transitions, which lead back to the same state. Readers of the state must still see a
+    // change.
     func last() -> UInt64 { waiting.handle.snapshot().status.history.last?.sequence ?? 0 }
     let (revision, transition) = (waiting.handle.stateRevision, last())
     try await waiting.until("it has been delayed again") { last() > transition + 4 }
@@ -159,7 +159,7 @@ import WebSocketCodec
     upstream.stop()
   }
 
-  /// Every outcome of an attempt frees its place: after many of each, another attempt is still possible.
+  /// Every outcome of an attempt frees its place. After all of them, another attempt is still possible.
   @Test func everyOutcomeOfAnAttemptEndsItsCount() async throws {
     let upstream = try ScriptedUpstream(
       .reset, .respond(""), .respond("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),

@@ -56,7 +56,7 @@ import WebSocketCodec
     // Each client's share is 500 bytes: one call with a reply.
     let total = LateCallTotal(limit: 32_000)
     var sessions: [UndrivenSession] = []
-    /// Whether a session of its own keeps the reply to a call that has timed out.
+    /// Returns whether a new session of `owner` keeps the reply to a call that has timed out.
     func keepsReply(of owner: String?) throws -> Bool {
       let session = try UndrivenSession(ownedBy: owner, total)
       sessions.append(session)

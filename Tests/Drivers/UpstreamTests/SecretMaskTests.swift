@@ -15,8 +15,8 @@ import WebSocketCodec
     #expect(!mask.applied(to: "plain\u{301}").contains("plai"))
   }
 
-  /// The mask runs after the cut and the decoding, so a replacement character has taken the place of an incomplete
-  /// character at the end.
+  /// The text is masked after it was cut and decoded. If the cut was within a character, the text ends with a
+  /// replacement character.
   @Test(arguments: ["s3cret-äöü€😀-end", "pass\u{301}word"])
   func hidesTheBeginningOfASecretThatIsCutAtAnyByte(secret: String) {
     let mask = SecretMask([secret])
@@ -33,7 +33,7 @@ import WebSocketCodec
     #expect(mask.applied(to: "key sk_prod_01", isCut: true) == "key ***")
   }
 
-  /// `pass` is a secret for some users, and part of our word `password`. A peer may repeat our word.
+  /// A secret may be `pass`, which is part of our word `password`. Only text from the peer is masked.
   @Test func ourOwnTextIsNotMasked() throws {
     let mask = SecretMask(["upstream", "with", "pass", "certificate"])
     var decoder = HTTPResponseHeadDecoder()

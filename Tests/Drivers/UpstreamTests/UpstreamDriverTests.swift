@@ -102,7 +102,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  /// Responses that do not open a WebSocket, and the failure that the session reports.
+  /// Responses that do not open a WebSocket, each with the failure that the session reports.
   @Test(arguments: [
     ("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>hi</html", "responded with 200 OK"),
     (

@@ -29,7 +29,7 @@ import UpstreamSession
       settings.outbox.confirms = confirms
     }
     journal.handle = session.handle
-    // The journal reports no stored entries for messages that wait for a connection.
+    // This journal does not report that messages are stored, so no message may be posted before the session is ready.
     try await session.until("it is ready") { session.handle.isReady }
     try await body(session, journal)
     try await session.finish()
@@ -79,8 +79,8 @@ import UpstreamSession
     }
   }
 
-  /// A store that has failed and works again reports what it has stored. Meanwhile, the session sends messages that are
-  /// not stored.
+  /// When a failed store works again, it reports the entries that it has stored. Until then, the session sends messages
+  /// that are not stored.
   @Test(arguments: [false, true])
   func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed(isSentBefore: Bool) async throws {
     try await run { session, journal in

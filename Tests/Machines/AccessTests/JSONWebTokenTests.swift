@@ -41,7 +41,7 @@ import TestSupport
     }
   }
 
-  /// An attacker uses the public key, in the forms of several libraries, as the secret of an HMAC.
+  /// Attack: the public key, in the text forms that libraries use, is the secret of an HMAC.
   @Test func aPublicKeyIsNotASecret() throws {
     for pair in [TestKey.rs256, .es256, .edDSA] {
       let set = try KeySet([pair.jwk("a")])
@@ -50,7 +50,7 @@ import TestSupport
         let forger = TestKey.secret(Array(text))
         #expect(refusal(of: forger.token(claims, id: "a"), set) == .otherAlgorithm)
         #expect(refusal(of: forger.token(claims), set) == .unknownKey)
-        // The key's own algorithm makes the HMAC merely a wrong signature.
+        // If the header names the key's own algorithm, the HMAC is a wrong signature.
         let confused = forger.token(header: #"{"alg":"\#(pair.algorithm)","kid":"a"}"#, claims)
         #expect(refusal(of: confused, set) == .signature)
       }
@@ -81,7 +81,7 @@ import TestSupport
     }
   }
 
-  /// Parts of two valid tokens do not make a third.
+  /// Parts of two valid tokens do not make a third valid token.
   @Test func partsOfDifferentTokensAreRefused() throws {
     let first = key.token(claims).split(separator: ".")
     let second = key.token("{\(soundClaims),\"jti\":\"2\"}").split(separator: ".")
@@ -194,7 +194,7 @@ import TestSupport
     #expect(refusal(of: key.token(header: #"{"alg":"HS256","typ":\#(type)}"#, claims), try keys(key)) == .type)
   }
 
-  /// A nested token (RFC 7519 §5.2): the claims are another token, here an unsecured one.
+  /// A nested token (RFC 7519 §5.2): the claims are another token, here an unsecured token.
   @Test func aNestedTokenIsRefused() throws {
     let inner = base64URL(Array(#"{"alg":"none"}"#.utf8)) + "." + base64URL(Array(claims.utf8)) + "."
     let token = key.token(header: #"{"alg":"HS256","cty":"JWT"}"#, inner)
@@ -295,7 +295,7 @@ import TestSupport
         == .tooManyMembers(.claims))
   }
 
-  /// The signature is checked first: without a valid one, the claims are not read.
+  /// The signature is checked first. If it is not valid, the claims are not read.
   @Test func claimsOfATokenThatIsNotSignedAreNotRead() throws {
     let forger = TestKey.secret([UInt8](repeating: 1, count: 32))
     for claims in ["{}", "not JSON", "{\"exp\":1}", "{\"exp\":1,\"exp\":2}", claims] {

@@ -113,7 +113,8 @@ import Testing
     #expect(throws: TokenRefusal.otherIssuer) { try verify("{\(soundClaims)}", policy: other) }
   }
 
-  /// Swift strings with the same characters are equal, whatever their encoding. Tokens are compared by bytes.
+  /// Swift strings with canonically equivalent characters are equal, even if their bytes differ. Names in tokens are
+  /// compared by bytes.
   @Test func namesAreComparedByBytes() throws {
     let policy = JWTPolicy(audiences: ["caf\u{E9}"])
     #expect(throws: TokenRefusal.otherAudience) {

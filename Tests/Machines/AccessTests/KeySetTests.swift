@@ -176,7 +176,7 @@ import Testing
     #expect(try error([a, unbound], issuers: ["A"]) == nil)
     #expect(try error([a, unbound], issuers: ["A", "B"]) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, nameless], issuers: ["A", "B"]) == "a key without kid " + advice)
-    // The key of A is valid only for A. Without an issuer, the other key would also be valid for A.
+    // The first key is valid only for issuer A. The other key has no issuer, so it would also be valid for A.
     #expect(try error([a, unbound], issuers: []) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, b], issuers: ["A"]) == #"the 'iss' "B" of a key is not among the accepted issuers"#)
     #expect(error(ofKeys: key(.rs256, #""iss":["A"]"#)) == "key 1: 'iss' must be a string")

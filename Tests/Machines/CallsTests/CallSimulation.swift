@@ -6,7 +6,7 @@ import UpstreamSession
 @testable import Calls
 
 /// Clients call over connections that break, to an upstream that replies in any order, late, twice or never. Each call
-/// must have exactly one outcome, which is true, and no reply may reach another client.
+/// must have exactly one outcome, and that outcome must be true. No reply may reach another client.
 @Suite struct CallSimulation {
   private struct Caller {
     let id: CallID
@@ -105,7 +105,7 @@ import UpstreamSession
         callers[index].lateRepliesSeen += 1
         #expect(text(table.lateReply(to: caller.sequence, for: "me", now: now)) == "{\"id\":\(index),\"n\":\(index)}")
       case .none:
-        // The call has an outcome, or a reply that its client has not collected, or the table has forgotten it.
+        // The call already has an outcome, or a reply that its client has not collected.
         #expect(caller.outcome != nil || caller.repliesSeen > 0)
       }
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Consumers
 
-/// Workers that die, stall and acknowledge late, against a model of who may handle which push.
+/// Workers die, stall and acknowledge late. A model says which worker may handle which push.
 @Suite struct ConsumerSimulation {
   /// The model's record of a push.
   private struct Push {
@@ -90,8 +90,8 @@ import Testing
     fixture.wait(.milliseconds(Int64.random(in: 0...12_000, using: &random)))
     try fixture.restart(isCompacted: Bool.random(using: &random))
     let after = try fixture.status
-    // The position may move forward: pushes of a gap behind a lease, and dead letters that are delivered again, no
-    // longer keep it back.
+    // The position may move forward. It no longer waits for pushes of a gap behind a lease, or for dead letters that
+    // are delivered again.
     #expect(after.position.sequence >= before.position.sequence && after.leases == before.leases)
     #expect(after.deadLetters == before.deadLetters && after.droppedDeadLetters == before.droppedDeadLetters)
     #expect(after.deadBytes == before.deadBytes && after.missed == before.missed)

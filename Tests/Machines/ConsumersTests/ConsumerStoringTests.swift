@@ -222,7 +222,7 @@ import Testing
     #expect(end == fixture.now + .seconds(30))
     fixture.wait(.seconds(29))
     #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged])
-    // A response that was never sent is no attempt, however long the lease has lasted.
+    // A lease whose response was never sent does not count as an attempt, however long it has lasted.
     fixture.table.withdraw(second, of: ConsumerFixture.name, now: fixture.now, fixture.log)
     #expect(try fixture.lease().attempt == 1)
     #expect(try fixture.status.deadLetters == 0)
@@ -286,7 +286,7 @@ import Testing
       try run(&fixture, for: .minutes(30))
       try fixture.restart()
     }
-    // What was not stored yet does not count, at most a sixteenth of `idle` for each restart.
+    // Idle time that was not stored before a restart does not count. It is at most a sixteenth of `idle` per restart.
     try run(&fixture, for: .minutes(29))
     #expect(fixture.stored.byName.count == 1)
     try run(&fixture, for: .minutes(24))

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Consumers
 
-/// The order and the times in which workers get pushes.
+/// The order in which workers get pushes, and when they get them.
 @Suite struct LeaseQueueTests {
   @Test func eachPushIsLeasedToOneWorker() throws {
     var fixture = try ConsumerFixture { _ in }

@@ -81,7 +81,8 @@ import Testing
     #expect(table.begin(key(1), key(8), by: 0, now: start) == .first)
   }
 
-  /// If a gateway holds a session again, requests may still wait whose messages and keys it restores.
+  /// A gateway that becomes the holder of a session again restores the keys of the session. Requests with some of these
+  /// keys may still wait at this gateway.
   @Test(arguments: [true, false]) func aKeyThatIsRestoredWhileItsRequestWaitsStaysAccepted(isAccepted: Bool) {
     var table = table()
     _ = table.begin(key(1), key(9), by: 0, now: start)
@@ -104,7 +105,7 @@ import Testing
     #expect(table.begin(key(1), key(8), by: 0, now: end) == .first)
   }
 
-  /// One call restores a limited number, so that requests of other sessions can use the table in between.
+  /// One call restores a limited number of keys, so that requests of other sessions can use the table in between.
   @Test func oneCallRestoresALimitedNumberOfKeys() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count, perClient: count)

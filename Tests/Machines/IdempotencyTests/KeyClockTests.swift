@@ -9,7 +9,7 @@ import Testing
   private static let forwarded: Int64 = 20_000
   private static let noon: Int64 = 1_800_000_000_000
 
-  /// A process that holds the session.
+  /// A process that is the holder of the session.
   private struct Holder {
     var keys: StoredKeys
     let clock: KeyClock
@@ -77,7 +77,7 @@ import Testing
     holder.accept(1)
     holder.pass(300_000)
     holder.accept(2)
-    // No process holds the session for a year.
+    // The session has no holder for a year.
     holder = holder.next(wallClock: Self.noon + 365 * 86_400_000)
     #expect(holder.rests == [1: 300, 2: 600])
     holder.pass(300_000)

@@ -64,7 +64,8 @@ import Testing
     #expect(withoutPayload(long).hasPrefix(#":"/","bytes":3,"event":"aaa"#))
   }
 
-  /// Stored data may be damaged. No layout and no bytes may make the reader access memory outside the message.
+  /// Stored data may be damaged. Whatever its layout and bytes are, the reader must not access memory outside the
+  /// message.
   @Test(arguments: 0..<20 as Range<UInt64>)
   func aDamagedEventStaysWithinItsBytes(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -137,7 +138,7 @@ import Testing
     }
   }
 
-  /// Another gateway has shown the push before this gateway learns that it is stored.
+  /// Another gateway has shown the push to clients before this gateway learns that the push is stored.
   @Test func inASharedLogACursorOfAHiddenPushWaits() throws {
     let term: UInt64 = 3 << 32 | 7
     var log = log([Term(term, firstMessage: 1)])
@@ -186,7 +187,7 @@ import Testing
     }
   }
 
-  /// There were two terms with the same counter. One was lost, with the messages that its readers had received.
+  /// There were two terms with the same counter. One term was lost, with the messages that readers had received in it.
   @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
     func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }
     let terms = [term(1, 9), term(2, 5), term(3, 7)]

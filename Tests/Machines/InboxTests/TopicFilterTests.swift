@@ -164,8 +164,8 @@ import Testing
     #expect(trimmed.gap == Gap(missed: 5, reasons: [.retention]), "it counts messages of all topics")
   }
 
-  /// A reader with a filter gets every message that matches, or the message counts as missed, however the reads are
-  /// divided.
+  /// A reader with a filter gets every matching message, or the message counts as missed. The sizes of the reads do not
+  /// matter.
   @Test(arguments: 1...20)
   func noMatchingMessageIsLost(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

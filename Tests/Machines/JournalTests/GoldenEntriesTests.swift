@@ -123,8 +123,8 @@ import UpstreamProtocol
     ]
   }
 
-  /// Entries that are read, and not written any more. The time of the last use of a consumer is read as no time
-  /// without use.
+  /// Entries that are still read, but no longer written. An entry with the time of a consumer's last use is read as an
+  /// idle time of zero.
   private static var earlierEntries: [(name: String, entry: JournalEntry)] {
     var progress = ConsumerProgress(position: 600, frontier: 700)
     progress.missed = 5
@@ -178,7 +178,7 @@ import UpstreamProtocol
     try text.write(to: Self.file, atomically: true, encoding: .utf8)
   }
 
-  /// So the test that continues these stores covers records of all kinds.
+  /// If this holds, the test that continues these stores covers every kind of record.
   @Test func theStoresOfAnEarlierVersionHaveEntriesOfAllKinds() throws {
     let golden = Self.file.deletingLastPathComponent()
     let file = try String(contentsOf: golden.appendingPathComponent("sqlite-killed.sql"), encoding: .utf8)

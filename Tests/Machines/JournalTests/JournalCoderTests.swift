@@ -38,7 +38,7 @@ import Testing
     #expect(try JournalEntry.all(in: bytes.copyBytes()) == entries)
   }
 
-  /// Numbers are incremented, doubled and compared. Larger numbers would overflow and stop the program.
+  /// The program increments, doubles and compares numbers. Numbers above the limit would overflow and stop it.
   @Test func numbersThatAreTooLargeAreDamage() {
     let (digest, largest) = (IdempotencyTable.Key(high: 0, low: 0), 1 << 62 as UInt64)
     var progress = ConsumerProgress(position: 0, frontier: 0)

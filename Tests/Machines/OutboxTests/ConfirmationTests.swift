@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// Connections that confirm messages and connections that do not, after a reload has changed the settings between them.
+/// One connection confirms messages and another does not, because a reload has changed the settings between them.
 @Suite struct ConfirmationTests {
   @Test func writtenIsFinalOnAConnectionThatConfirmsNothing() {
     var box = OutboxFixture()

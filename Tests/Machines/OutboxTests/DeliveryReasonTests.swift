@@ -128,7 +128,7 @@ import UpstreamSession
     for later in [TimeSpan.seconds(5), .milliseconds(5_004), .hours(24 * 200)] {
       #expect(time(at: start + later) == start + .seconds(5))
     }
-    // A reader with a clock that is behind gets its own present, not a time in the far past.
+    // A reader whose clock is behind gets its own current time, not a time in the far past.
     #expect(time(at: start + .milliseconds(4_990)) == start + .milliseconds(4_990))
   }
 

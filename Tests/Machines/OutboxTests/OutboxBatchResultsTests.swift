@@ -33,8 +33,8 @@ import UpstreamSession
     #expect(box.outbox.enqueue([], kind: .text, timeToLive: nil, now: box.now).isEmpty)
   }
 
-  /// Compares messages that are queued in one call with messages that are queued one by one, under every limit, with
-  /// topics and every kind of time to live.
+  /// Compares messages that are queued in one call with messages that are queued one by one. The runs reach every
+  /// limit, and use topics and every kind of time to live.
   @Test(arguments: 1...200 as ClosedRange<UInt64>)
   func aBatchHasTheResultsOfItsMessagesOneByOne(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -41,7 +41,7 @@ import UpstreamSession
         #expect(states.dropFirst(replaced).allSatisfy { $0 == .queued })
       } else {
         #expect(outbox.outbox.messages == messages && outbox.outbox.bytes == bytes && outbox.outbox.ledger.last == last)
-        // Single calls could not queue all these messages either.
+        // Separate calls could not queue all of these messages either.
         let single = sizes.map {
           outbox.outbox.enqueue(payloads([$0])[0], kind: .text, timeToLive: .seconds(30), topic: topic, now: outbox.now)
         }

@@ -24,8 +24,8 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
-  /// A new connection makes a subscription again. The message with it must not be sent twice, and must not be sent if
-  /// its client has learnt that it was not sent.
+  /// A new connection renews subscriptions. It must not renew a subscription whose message is still queued, or whose
+  /// message was reported to its client as not sent.
   @Test func reportsWhetherAMessageWillBeSentAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()
@@ -413,8 +413,8 @@ import UpstreamSession
     #expect(box.states == "uxu")
   }
 
-  /// The usual case: the upstream refuses the message after the head of its frame, long before the whole message is
-  /// written.
+  /// The usual case: the upstream refuses the message when it has read the head of the frame, long before the whole
+  /// message is written.
   @Test func aMessageThatIsRefusedWhileItIsWrittenIsNeverSentAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()

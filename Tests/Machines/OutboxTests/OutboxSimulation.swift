@@ -5,7 +5,7 @@ import Totals
 
 @testable import Outbox
 
-/// Random use of an outbox, compared with a model of the messages that the upstream has received.
+/// Random operations on an outbox, compared with a model of the messages that the upstream has received.
 @Suite struct OutboxSimulation {
   @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed], [UInt64](1...20))
   func endsEveryMessageOnceWithTheReportedState(redelivery: OutboxSettings.Redelivery, seed: UInt64) {
@@ -19,8 +19,8 @@ import Totals
     settings.maximumBarriers = Int.random(in: 1...4, using: &random)
     var outbox = Outbox(settings)
     var now = MonotonicTime.zero
-    // The state of one connection: the messages that were taken and not written, and for each ping, by its counter, the
-    // messages that the upstream had received.
+    // The messages that the connection has taken and not written, and the counters of its pings without pongs.
+    // `arrived` counts for each message how often the upstream has received it.
     var buffer: [OutboxMessage] = []
     var pings: [UInt64] = []
     var counter: UInt64 = 0
@@ -78,7 +78,8 @@ import Totals
         if state == .queued || state == .written { arrivedBeforeReply[sequence] = times }
       default:
         if outbox.hasSendingConnection {
-          // Some connections are lost in the middle of a message, some because a message is too large for the upstream.
+          // Some connections are lost in the middle of a message, and some because a message is too large for the
+          // upstream.
           let begun = Bool.random(using: &random) ? buffer.first?.sequence : nil
           outbox.stopSending(closedAsTooBig: Int.random(in: 0..<4, using: &random) == 0, partiallyWritten: begun)
           outbox.settle(partiallyWritten: begun)

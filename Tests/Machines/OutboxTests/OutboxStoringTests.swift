@@ -58,7 +58,7 @@ import UpstreamSession
     #expect(outbox.nextIntent(maximumMessages: 2, maximumBytes: 1 << 20, now: now) == 3)
   }
 
-  /// A pong or a reply confirms the message. Its connection may be lost then.
+  /// A pong or a reply confirms the message. The connection is lost before the confirmation is released.
   @Test(arguments: [false, true], [false, true])
   func aWithheldConfirmationIsShownWhenItIsReleased(isReplied: Bool, redelivers: Bool) {
     var settings = OutboxSettings()

@@ -177,7 +177,7 @@ struct OutboxFixture {
     box.post("12345678")
     _ = box.take()
     box.post("9")
-    // The outbox cannot drop a message that a connection has taken, so the message keeps its room.
+    // The outbox cannot drop a message that a connection has taken, so this message still uses room.
     #expect(box.post("123") == .full(.bytes))
     #expect(box.states == "qq")
     #expect(box.post("12") == .queued(sequence: 3, wakes: true))
@@ -233,7 +233,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     box.post("a", ttl: .zero)
     box.post("b", ttl: .zero)
-    // Both tokens belong to messages, whether these are taken or not.
+    // Messages a and b use both tokens, even before a connection takes them.
     #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
     #expect(box.take() == ["a", "b"])
     #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
@@ -405,7 +405,7 @@ struct OutboxFixture {
       $0.overflow = .dropOldest
     }
     for _ in 0..<10_000 {
-      // Messages with the same deadline would have one entry together.
+      // Messages with the same deadline would be in a single entry.
       box.now = box.now + .milliseconds(1)
       box.post("m", ttl: .hours(1), topic: topic)
     }

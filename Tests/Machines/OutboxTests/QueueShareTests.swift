@@ -67,7 +67,7 @@ import UpstreamSession
     #expect(box.post("c", topic: "t", by: 1) == .full(.messages), "its place is in the reserve")
   }
 
-  /// A message leaves its client's share however it leaves the queue.
+  /// A message stops counting towards its client's share, whatever the reason for which it leaves the queue.
   @Test func aMessageThatLeavesTheQueueStopsCounting() {
     var box = fixture(messages: 8)
     for client in 1...8 as ClosedRange<UInt64> { box.post("m", ttl: client < 3 ? .seconds(1) : nil, by: client) }
@@ -94,7 +94,7 @@ import UpstreamSession
     for _ in 0..<100 { #expect(isQueued(box.post("m", by: 1))) }
     #expect(box.outbox.messages == 64 && box.outbox.ledger.state(of: 1) == .queued)
     #expect(isQueued(box.post("third", by: 3)) && box.outbox.messages == 64)
-    // No client has more than a share, so the oldest message of all clients is dropped.
+    // No client exceeds its share, so the oldest message of all clients is dropped.
     var fair = fixture(.dropOldest)
     for client in 1...65 as ClosedRange<UInt64> { fair.post("m", by: client) }
     #expect(fair.outbox.messages == 64 && fair.outbox.ledger.state(of: 1) == .rejected)
@@ -122,7 +122,7 @@ import UpstreamSession
     #expect(isQueued(box.post("m", by: 1)) && box.post("m", by: 1) == .full(.messages))
   }
 
-  /// Random use by several clients, of which the first posts most messages. While the reserve has room, the outbox
+  /// Random posts of several clients. The first client posts most messages. While the reserve has room, the outbox
   /// accepts messages of every client below its share.
   @Test(arguments: [UInt64](1...10), [OutboxSettings.Overflow.refuse, .dropOldest])
   func aClientBelowItsShareIsAccepted(seed: UInt64, overflow: OutboxSettings.Overflow) {

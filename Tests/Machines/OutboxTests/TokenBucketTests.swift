@@ -25,8 +25,7 @@ import Outbox
     #expect(bucket.nextToken(now: start) == start + .milliseconds(100))
   }
 
-  /// Two loops use the bucket. The clock of the second loop may be behind the clock with which the first loop took a
-  /// token.
+  /// Two loops use the bucket. The time of the second loop may be before the time at which the first loop took a token.
   @Test func theNextTokenIsTheSameForAClockThatIsBehind() {
     var bucket = TokenBucket(Pace(messages: 1, interval: .seconds(3600)))
     bucket.take(1, now: start)
@@ -64,7 +63,7 @@ import Outbox
     #expect((99_800...100_000).contains(sent), "\(sent)")
   }
 
-  /// No interval has more messages than the burst and the pace allow, whatever the pattern of use.
+  /// No interval has more messages than the burst and the pace allow, for any pattern of use.
   @Test(arguments: [UInt64](1...50))
   func neverExceedsItsRate(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Outbox
 
-/// The tests are for a fault of hand-written clients, which append to a queue and never drain it.
+/// Tests for a mistake of hand-written clients: they append to a queue that nothing drains.
 @Suite struct WakingTests {
-  /// While messages are queued, the driver has been woken for them, however posts and turns of the driver alternate.
+  /// Whenever messages are queued, the driver has been woken for them. The order of posts and turns does not matter.
   @Test(arguments: [UInt64](1...20))
   func aQueueIsSentHoweverItWasFilled(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Outbox
 
-/// `Outbox.withdraw`: each state of a message, and the state that remains.
+/// `Outbox.withdraw`: each state of a message, and the state after the withdrawal.
 @Suite struct WithdrawalTests {
   private func reason(_ box: OutboxFixture, _ sequence: UInt64 = 1) -> DeliveryReason? {
     box.outbox.ledger.record(of: sequence, now: box.now)?.reason
@@ -85,7 +85,7 @@ import Testing
     let deadline = box.now + .seconds(1)
     for _ in 0..<others { box.post("other", ttl: .seconds(1)) }
     for _ in 0..<10_000 {
-      // Messages with the same deadline would have one entry together.
+      // Messages with the same deadline would be in a single entry.
       box.now = box.now + .milliseconds(1)
       box.post("m")
       box.outbox.withdraw(box.outbox.ledger.last)

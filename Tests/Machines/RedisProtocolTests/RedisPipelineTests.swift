@@ -61,7 +61,7 @@ import Testing
       #expect(pipeline.deadline == .zero + .seconds(3 * second + 2))
     }
     pipeline.outputAcknowledged(through: UInt64(size), at: .zero + .seconds(30))
-    // Later output does not matter.
+    // Output after the command does not extend the deadline.
     pipeline.outputAcknowledged(through: UInt64(size) * 2, at: .zero + .seconds(31))
     #expect(pipeline.deadline == .zero + .seconds(32))
   }
@@ -88,7 +88,7 @@ import Testing
     pipeline.append(bytes: RedisPipeline.byteLimit, now: .zero) { _ in }
     _ = pipeline.takeFirst()
     #expect(pipeline.count < RedisPipeline.commandLimit && !pipeline.hasRoom(isShort: false))
-    // The gateway could not verify otherwise that the command is stored.
+    // Without this room, the gateway could not verify that the command is stored.
     #expect(pipeline.hasRoom(isShort: true))
   }
 }

@@ -177,7 +177,8 @@ import Testing
       list.adopt(removalOf: "a", definition(1), code: 1001, at: Array("f0 11".utf8))
         == [.removed(name: "a", definition(1), code: 1001)])
     #expect(list.notified(removal(11, "a", 1).span) == [])
-    // The notifications arrived before the reply: the session was deleted and created again since.
+    // These notifications arrive before the replies to this gateway's changes. They show that the session was deleted
+    // and created again.
     #expect(list.notified(notice(12, "a", 2).span).count == 1 && list.notified(removal(13, "a", 2).span).count == 1)
     #expect(list.notified(notice(14, "a", 3).span).count == 1)
     #expect(list.adopt("a", definition(2), at: Array("f0 12".utf8)) == [])
@@ -187,14 +188,14 @@ import Testing
   }
 
   @Test func aNotificationOfARemovalDoesNotEndTheNextSessionOfTheName() {
-    // This gateway has defined the session before the removal of the last session of this name was notified.
+    // This gateway defines a session before it is notified that the previous session of this name was removed.
     var list = complete("f0 9", ("a", 1))
     let changes: [DefinitionList.Change] = [
       .removed(name: "a", definition(1), code: 1000), .defined(name: "a", definition(2)),
     ]
     #expect(list.adopt("a", definition(2), at: Array("f0 11".utf8)) == changes)
     #expect(list.notified(removal(10, "a", 1).span) == [] && list.notified(notice(11, "a", 2).span) == [])
-    // A page has the new session.
+    // A page contains the new session.
     list = complete("f0 9", ("a", 1))
     list.subscribed()
     list.began(at: Array("f0 9".utf8))
@@ -258,7 +259,7 @@ import Testing
     #expect(list.isComplete && list.definition(of: "a") == nil && list.missing.isEmpty)
     #expect(list.returned.keys.sorted() == ["a"] && list.returned["a"]?.code == 4001)
     #expect(list.returned["a"]?.definition == definition(1))
-    // Another gateway has repeated the removal, or this gateway does.
+    // Another gateway has repeated the removal, or this gateway repeats it.
     if way == .notified {
       #expect(list.notified(removal(10, "a", 1).span).isEmpty)
     } else {
@@ -344,7 +345,7 @@ import Testing
     list.subscribed()
     _ = list.takePage()
     for count in 1...5_000 { _ = list.notified(notice(count, "a", UInt64(count)).span) }
-    // The page on its way is not part of the next reading.
+    // The page that was requested before does not belong to the next reading.
     #expect(list.takePage() == nil)
     #expect(list.add(page(("b", 1)), next: Array("7".utf8), now: .zero).changes.isEmpty)
     #expect(list.takePage()?.isFirst == true)
@@ -376,8 +377,8 @@ import Testing
     #expect(list.notified(Array(text.utf8).span) == [] && list.isComplete && list.count == 1)
   }
 
-  /// A copy becomes equal to the list, whatever notifications are late, lost or repeated, and whatever moments its
-  /// pages are from.
+  /// A copy becomes equal to the list, even if notifications are late, lost or repeated, and its pages show the list at
+  /// different times.
   @Test(arguments: 0..<20) func aCopyBecomesTheList(_ seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var model: [String: UInt64] = [:]
@@ -447,7 +448,7 @@ import Testing
 }
 
 extension DefinitionList {
-  /// At a gateway that holds no session.
+  /// Expires sessions at a gateway that is the holder of no session.
   fileprivate mutating func expire(now: MonotonicTime) -> [Change] { expire(now: now) { _, _ in false } }
 
   /// Takes a page with the names that exist when it begins.

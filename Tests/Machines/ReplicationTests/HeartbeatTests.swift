@@ -33,7 +33,7 @@ import Testing
     #expect(heartbeat.nextTime == at(1260))
   }
 
-  /// A process that was stopped may receive a successful reply although another gateway may already have its sessions.
+  /// A process that was stopped may receive a successful reply when another gateway already has its sessions.
   @Test func aLapseIsDetectedBeforeTheReplyThatEndsIt() {
     var heartbeat = Heartbeat()
     _ = heartbeat.send(now: at(0))
@@ -79,7 +79,7 @@ import Testing
     let both = [(own, "beat=1 history=h lease=5000"), (other, "beat=1 history=h lease=9000")].map {
       ($0, Array($1.utf8))
     }
-    /// Whether each reply reports a loss.
+    /// Returns for each reply whether it reports a loss.
     func losses(_ watch: inout HistoryWatch, _ replies: [([(GatewayID, [UInt8])], Int64)]) -> [Bool] {
       replies.map { entries, time in watch.received(entries, now: at(time)) }
     }
@@ -91,8 +91,8 @@ import Testing
       #expect(losses(&watch, [(remaining, 500), (both, 750)]) == [true, false])
       #expect(watch.mayHaveLostSessions(now: at(9499)) && !watch.mayHaveLostSessions(now: at(9500)))
     }
-    // Other gateways delete the entry of a gateway that has ended, or was unreachable for long. That is no loss. After
-    // a change of the history, any entry may be missing.
+    // Other gateways delete the entry of a gateway that has ended, or was unreachable for long. Such a missing entry is
+    // not a loss. After a change of the history, any entry may be missing.
     var watch = HistoryWatch(own: own)
     _ = watch.connected(to: "h", now: at(0))
     #expect(losses(&watch, [(both, 250), ([both[0]], 500), ([], 25_300)]) == [false, false, false])
@@ -101,7 +101,7 @@ import Testing
     #expect(losses(&watch, [([], 25_700)]) == [false])
   }
 
-  /// Redis may have lost the session. Its holder notices that with its next heartbeat.
+  /// Redis may have lost the session. Its holder notices the loss with its next heartbeat.
   @Test func aSessionIsCreatedAfterTheHeartbeatOfAHolder() {
     let own = GatewayID(1)
     var generator = SeededGenerator(seed: 1)

@@ -26,12 +26,12 @@ enum PlantedBug: String, CaseIterable {
   case drainingKeepsToken
   case ownWriteAwaited
 
-  /// Whether the bug shows only without WAIT: it needs two terms with one counter, or a follower whose copy has entries
-  /// that the log has lost.
+  /// Whether the bug has an effect only without WAIT. Such a bug needs two terms with one counter, or a follower whose
+  /// copy has entries that the log has lost.
   var needsLoss: Bool { self == .tokenByCounter || self == .gapsAtEndKept }
 
   /// A seed shortly before a seed that finds the bug. A change of the simulation changes the seeds; `make replication`
-  /// prints the new ones.
+  /// prints the new seeds.
   var seed: UInt64 {
     switch self {
     case .tokenByCounter: 510

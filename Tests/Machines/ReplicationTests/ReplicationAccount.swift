@@ -51,8 +51,8 @@ extension ReplicationWorld {
     for entry in log.pushes {
       if let content = entry.content, !received.contains(content) {
         guard !waits else { throw Violation(description: "push \(entry.id.push) of the log was not delivered") }
-        // Without WAIT, Redis may lose several acquisitions in a row. Then the place where a reader has left the log is
-        // not known.
+        // Without WAIT, Redis may lose several acquisitions in a row. Then it is not known from which push on the
+        // reader and the log differ.
         try checkLost(pushes[content].term, pushes[content].number, reader)
       }
     }

@@ -3,14 +3,15 @@ import Testing
 
 @testable import Replication
 
-/// Gateways that are killed, stopped and disconnected, and servers that fail over, while the machines of the program
-/// keep the session. The promises are checked continuously and at the end.
+/// Gateways are killed, stopped and disconnected, and servers fail over. The program's machines must keep their
+/// promises, which are checked continuously and at the end.
 @Suite struct ReplicationSimulation {
   /// Runs this many seeds of each test, instead of a few.
   private static let seeds =
     ProcessInfo.processInfo.environment["DRAWBRIDGE_REPLICATION_SEEDS"].flatMap { UInt64($0) }
 
-  /// An even seed uses WAIT, so that only confirmed writes count. An odd seed does not, and loses more.
+  /// A run with an even seed uses WAIT, so that only confirmed writes count. A run with an odd seed does not use WAIT,
+  /// and loses more.
   private static func waits(_ seed: UInt64, _ bug: PlantedBug? = nil) -> Bool {
     seed.isMultiple(of: 2) && bug?.needsLoss != true
   }
@@ -31,7 +32,7 @@ import Testing
     }
   }
 
-  /// The same seed breaks nothing without the bug, so the finding is the bug.
+  /// Without the bug, the same seed breaks no promise, so the bug is the cause.
   @Test(arguments: PlantedBug.allCases)
   func findsEachPlantedBug(bug: PlantedBug) throws {
     let seeds = Self.seeds.map { 0..<$0 } ?? bug.seed..<bug.seed + 4

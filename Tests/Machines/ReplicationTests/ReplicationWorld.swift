@@ -18,7 +18,7 @@ final class ReplicationWorld {
   let bug: PlantedBug?
   let waits: Bool
   let duration: Int
-  /// The leases of the gateways, in seconds. Gateways have different leases while a change is deployed.
+  /// The values of `store.lease` of the gateways, in seconds. They differ while a change is deployed.
   let leases: [Int64]
   var random: SeededGenerator
   var time = 0
@@ -37,7 +37,7 @@ final class ReplicationWorld {
   private var plannedFailover = 0
   private var killTimes: [(time: Int, gateway: SimulatedGateway)] = []
   private var freezeTimes: [(time: Int, gateway: SimulatedGateway)] = []
-  /// When the last push arrived; nil before.
+  /// When the last push arrived; nil if it has not arrived yet.
   private var endTime: Int?
   var connections: [RedisConnection] = []
   /// Commands of closed connections that still arrive.
@@ -59,7 +59,7 @@ final class ReplicationWorld {
   var revealed: [Key: Int] = [:]
   private var posted = 0
   private(set) var accepted: [Int] = []
-  /// The servers whose heartbeats have allowed each sending, by message.
+  /// For each message, the server that confirmed the last heartbeat, each time the message was sent.
   private var sentWith: [[RedisServer]] = []
   var releaseTime: Int?
   private(set) var openings: [(time: Int, gateway: GatewayID)] = []
@@ -78,8 +78,8 @@ final class ReplicationWorld {
   }
 
   var isBusy: Bool { time < duration }
-  /// Whether so much time has passed since the last fault that the session must have a holder, and followers must have
-  /// its last push.
+  /// Whether the last fault and the last push are long enough ago. Then the session must have a holder, and followers
+  /// must have its last push.
   var isCalm: Bool { time >= max(max(duration, calmTime) + 10_000, (endTime ?? 0) + 5000) }
 
   func other(_ server: RedisServer) -> RedisServer { server === servers[0] ? servers[1] : servers[0] }
@@ -273,7 +273,7 @@ final class ReplicationWorld {
       // Cuts connections. Their last commands still arrive.
       if let connection = (chance(70) ? holder ?? gateway : gateway).connection { close(connection, late: 100) }
     case 17:
-      // Kills the holder while it is about to stamp the session.
+      // Fails over, and kills the holder at about the time when it stamps the session.
       failOver(keepsOld: chance(50), noticed: 100)
       if let holder { killTimes.append((time + number(50...400), holder)) }
     default:

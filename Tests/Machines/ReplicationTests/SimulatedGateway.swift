@@ -22,7 +22,7 @@ final class SimulatedGateway {
   /// When the gateway ends; nil if it does not drain.
   private var endTime: Int?
   var isDraining: Bool { endTime != nil }
-  /// Whether it drains, and holds no session that it may connect any more.
+  /// Whether it drains, and may no longer connect the session.
   private(set) var isSilent = false
 
   var connection: RedisConnection?
@@ -34,12 +34,12 @@ final class SimulatedGateway {
   /// An acquisition whose session is being read.
   private var loading: Acquisition?
   var tenure: Tenure?
-  /// The deadline as this test computes it: the time at which the last confirmed heartbeat was sent.
+  /// When the last confirmed heartbeat was sent. The test computes the deadline from this time.
   var lastConfirmedBeat: MonotonicTime?
-  /// The server of that heartbeat.
+  /// The server that has confirmed the last confirmed heartbeat.
   var leaseServer: RedisServer?
 
-  // The state of the holder.
+  // The state of this gateway as the holder.
   var terms = HolderTerms()
   var epoch: UInt64 = 0
   var log: [PushEntry] = []
@@ -399,7 +399,7 @@ final class SimulatedGateway {
     (written, intending) = ([], false)
     let isLost = acquisition.mayHaveLostEntries
     let marks: GapMarks = isLost && bug != .noGapAfterUnstamped ? [.upstream, .store] : .upstream
-    // The messages whose intent may be stored, or lost.
+    // Messages that may have been sent: each message with a stored intent, or every message if intents may be lost.
     beginTerm(marks, unknown: state.queue.filter { isLost && bug != .queueSentAfterLoss || $0 <= state.intended })
   }
 
@@ -433,7 +433,7 @@ final class SimulatedGateway {
     if isDraining { releaseSoon() }
   }
 
-  /// Acquires no session any more, and ends later.
+  /// Begins to drain: acquires no further session, and ends at `time`.
   func drain(until time: Int) {
     endTime = time
     heartbeat.hasten()

@@ -4,7 +4,7 @@ import JournalCoding
 
 @testable import Replication
 
-/// The pushes that readers see at a gateway: its copy, or at the holder its own stored pushes.
+/// The pushes that readers see at a gateway: the copy of a follower, or the stored pushes of the holder.
 extension SimulatedGateway {
   /// Reads new entries after a notification.
   func load(_ connection: RedisConnection) {
@@ -50,7 +50,7 @@ extension SimulatedGateway {
     }
   }
 
-  /// The end of the common part of a copy and the log.
+  /// The last entry up to which a copy equals the log.
   private static func shared(
     _ record: SharedRecord, _ known: (epoch: UInt64, terms: HolderTerms), _ last: PushEntryID, _ bug: PlantedBug?
   ) -> PushEntryID {
@@ -103,7 +103,7 @@ final class SimulatedReader {
 
   private var start = StartingPoint.earliest
   private(set) var events: [Event] = []
-  /// For each gateway that did not know this cursor, the number of its loads at that time.
+  /// For each gateway that did not know the cursor, its number of loads when the reader asked it first.
   private var awaited: [GatewayID: Int] = [:]
 
   func read(_ gateway: SimulatedGateway, _ world: ReplicationWorld) {
@@ -117,7 +117,7 @@ final class SimulatedReader {
       }
     }
     awaited = [:]
-    // A read with a cursor that is ahead is held.
+    // If the cursor is ahead of the log, the gateway would hold the request.
     guard let start = try? view.resolve(start, now: gateway.now) else { return }
     let result = view.read(after: start, limit: 20, maxBytes: .max)
     guard result.hasContent else { return }

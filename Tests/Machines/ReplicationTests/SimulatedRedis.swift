@@ -3,7 +3,8 @@ import Inbox
 
 @testable import Replication
 
-/// An entry of `p`. Its content is in a table of the world, so that a copy of the stream copies only numbers.
+/// An entry of the stream `p`. Its content is in a table of the world, so that a copy of the stream copies only
+/// numbers.
 struct PushEntry: Equatable {
   let id: PushEntryID
   /// The index of the push; nil for a gap.
@@ -11,7 +12,7 @@ struct PushEntry: Equatable {
   var marks: GapMarks = []
 }
 
-/// A change of the state, in `c`.
+/// A change of the state, in the stream `c`.
 enum StoredChange {
   case opened
   case accepted(Int)

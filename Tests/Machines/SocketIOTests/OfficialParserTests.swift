@@ -82,7 +82,7 @@ import Testing
       let packet = try JSONDecoder().decode(Generated.self, from: line)
       let read = try #require(Self.reading(packet.text), "\(packet.text)")
       #expect(read.namespace == packet.namespace && read.id == packet.id && read.data == packet.data, "\(packet.text)")
-      // For a packet with attachments, the official encoder chooses the binary type, like ours.
+      // For a packet with attachments, the official encoder chooses the binary type, like our encoder.
       #expect(read.type == packet.type && read.attachments == packet.attachments.count, "\(packet.text)")
       if read.attachments > 0 { withAttachments += 1 }
     }
@@ -143,15 +143,18 @@ import Testing
 
   // MARK: Mutated packets
 
-  /// Why ours refuses what the official parser accepts. It never accepts what the official one refuses.
+  /// Why our parser refuses a packet that the official parser accepts. Our parser accepts no packet that the official
+  /// parser refuses.
   private enum Stricter: String, CaseIterable {
-    /// The official parser reads an empty or blank text, or one that begins with whitespace, as CONNECT.
+    /// The official parser reads text that is empty or begins with whitespace as CONNECT.
     case type
-    /// `5-` has no attachments to it, and `5 1-`, `51.0-` and `50x1-` have one. Ours reads digits, up to the limit.
+    /// The official parser reads no attachments in `5-`, and one attachment in `5 1-`, `51.0-` and `50x1-`. Our parser
+    /// requires digits, and has a limit.
     case attachments
-    /// It reads whitespace as digits of an id.
+    /// The official parser reads whitespace as digits of an id.
     case whitespace
-    /// An event or an acknowledgement without a payload, which the protocol requires; an acknowledgement without an id.
+    /// An event or an acknowledgement without a payload, or an acknowledgement without an id. The protocol requires
+    /// both.
     case nothing
     /// More than 19 digits.
     case longID
@@ -175,7 +178,7 @@ import Testing
       case .invalidJSON, .invalidPayload:
         var rest = text.unicodeScalars.dropFirst()
         if let dash = rest.firstIndex(of: "-"), "56".unicodeScalars.contains(first) { rest = rest[dash...].dropFirst() }
-        // Without a comma, the namespace is all of the rest.
+        // Without a comma, all of the rest is the namespace.
         if rest.first == "/" { rest = rest.drop { $0 != "," }.dropFirst() }
         rest = rest.drop { ("0"..."9").contains($0) }
         guard let next = rest.first else { return .nothing }
@@ -194,7 +197,7 @@ import Testing
       #"61-15[{"_placeholder":true,"num":0}]"#,
     ]
     let letters = Array("0123456789-/,[]{}\":_ .eE+\\uanulltruef\t\u{A0}é".unicodeScalars)
-    // One of each difference; the others come about by chance.
+    // One packet for each difference. The mutations produce more by chance.
     let known = [
       "", " 0", "5-[\"a\"]", "51.0-[\"a\"]", "2 [\"a\"]", "2", "3[]", "212345678901234567890[\"a\"]",
       #"50-["a",{"_placeholder":true,"num":0}]"#, #"51-["a",{"_placeholder":true,"num":-0}]"#,
@@ -231,7 +234,7 @@ import Testing
       }
     }
     #expect(accepted > 1_000 && accepted < 9_000)
-    // Each difference that the list names exists.
+    // Every listed difference occurs.
     #expect(stricter == Set(Stricter.allCases))
   }
 }

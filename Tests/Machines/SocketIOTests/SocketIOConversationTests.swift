@@ -389,7 +389,7 @@ struct Talk {
     #expect(talk.conversation.recovery(0) == Continuation(pid: Array("p1".utf8)))
     _ = talk.receive(#"42["a","o1"]"#)
     #expect(talk.conversation.recovery(0)?.offset == Array("o1".utf8))
-    // These events have no offset: the last argument is a number, there is no second argument, the event has an id, or
+    // These events have no offset. The last argument is a number, there is no second argument, the event has an id, or
     // the string is longer than an identifier.
     let long = String(repeating: "x", count: 1_100)
     for text in [#"42["a","o2",3]"#, #"42["o3"]"#, #"427["a","o4"]"#, #"42["a","\#(long)"]"#] { _ = talk.receive(text) }

@@ -10,7 +10,7 @@ import Testing
       total.add(by: 1)
     }
     #expect(!total.admits(by: 1), "the heaviest gets no more")
-    // Eight other clients together get a tenth of the total more, ten places each.
+    // Eight other clients get the reserve, an eighth of the limit: ten places each.
     for client in 2...9 as ClosedRange<UInt64> {
       for _ in 0..<10 {
         #expect(total.admits(by: client))

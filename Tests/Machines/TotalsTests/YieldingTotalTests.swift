@@ -33,7 +33,7 @@ import Testing
   }
 
   @Test func theHeaviestClientIsDroppedForAClientWithLess() {
-    // Ten parts of address 1, then two of address 2: the two oldest of address 1 yield.
+    // Ten parts of address 1, then two parts of address 2. The two oldest parts of address 1 yield.
     let many = (0..<10).map { _ in Use(0, 1, 10) }
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: true) == [0, 1])
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: false) == [0, 1])
@@ -52,10 +52,10 @@ import Testing
   }
 
   @Test func theHeaviestPrincipalIsDroppedHoweverManyAddressesItHas() {
-    // Principal 1 uses 90 from nine addresses, and principal 2 uses 10 from one.
+    // Principal 1 uses 90 from nine addresses, and principal 2 uses 10 from one address.
     let uses = (0..<9).map { Use(1, UInt64($0 + 1), 10) } + [Use(2, 100, 10)]
     #expect(yielded(uses + [Use(3, 101, 15)], limit: 100, newestYields: true).allSatisfy { $0 < 9 })
-    // Behind a proxy, all have the same address, so the principal decides.
+    // Behind a proxy, all clients have the same address, so the principal decides.
     let proxied = (0..<9).map { _ in Use(1, 7, 10) } + [Use(2, 7, 10)]
     #expect(yielded(proxied + [Use(2, 7, 10)], limit: 100, newestYields: true) == [0])
   }
@@ -117,7 +117,7 @@ import Testing
     }
   }
 
-  /// Attack: ever new addresses make the tables grow.
+  /// Attack: clients with ever new addresses make the tables grow.
   @Test func forgetsClientsWithoutParts() {
     var random = SeededGenerator(seed: 1)
     var total = YieldingTotal<Int>(limit: 50)

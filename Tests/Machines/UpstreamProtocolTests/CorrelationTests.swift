@@ -82,7 +82,7 @@ import Testing
         .init(try pointer("/1"), .matching(Matcher(anyOf: [[.value(kind, "50")], [.value(kind, "33")]]))),
         .init(try pointer("/2"), .matching(Matcher([.value(kind, "8")]))),
       ], ignore: Matcher([.present(try pointer("/2/progress"))]))
-    /// The call whose id a message has: 7 and 48 are ids of calls. Negative if the message is ignored.
+    /// The id of the call that a message replies to, 7 or 48. Negative if the message is ignored.
     func call(_ text: String) -> Int? {
       let match = wamp.match(Array(text.utf8).span) { token in
         token.decimalValue().flatMap { [7, 48].contains($0) ? $0 : nil }

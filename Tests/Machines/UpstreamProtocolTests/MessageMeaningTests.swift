@@ -24,7 +24,7 @@ import Testing
   func findsATextAtEveryPosition(text: String) {
     let pattern = TextPattern(text)
     let bytes = Array(text.utf8)
-    // Compared with a slow search, in all texts of six letters and around the text itself.
+    // Compares the search with a slow search, in all texts of six letters, alone and around the searched text.
     for number in 0..<729 {
       let letters = [1, 3, 9, 27, 81, 243].map { UInt8(ascii: "a") + UInt8(number / $0 % 3) }
       for message in [letters, letters + bytes + letters, letters + bytes.dropLast(), bytes + letters] {
@@ -36,7 +36,7 @@ import Testing
     #expect(matches("<a \(text)>", .prefix("<a"), .contains(pattern)) && !matches("<a>", .contains(pattern)))
   }
 
-  /// A simple search needs the product of both lengths.
+  /// A simple search would take time proportional to the product of both lengths.
   @Test func searchesALongMessageForALongTextInLinearTime() {
     let pattern = TextPattern(String(repeating: "a", count: 1 << 16) + "b")
     let message = [UInt8](repeating: UInt8(ascii: "a"), count: 1 << 20)
@@ -103,7 +103,7 @@ import Testing
     json.append("}")
     let matcher = Matcher([.graphQL(try pointer("/query"), .subscription)])
     #expect(matcher.matches(json.bytes) == isSubscription)
-    // Whatever it is cut to, it ends.
+    // The check ends for every prefix of the document.
     for end in bytes.indices { _ = GraphQLOperation.subscription.isOnlyOne(in: bytes.span.extracting(..<end)) }
   }
 
@@ -144,7 +144,7 @@ import Testing
 }
 
 @Suite struct PayloadDecoderTests {
-  /// `{"ping":1}`, packed by Python's gzip, zlib and zlib with negative window bits.
+  /// `{"ping":1}`, compressed by Python's gzip, zlib, and zlib with negative window bits.
   private static let gzip: [UInt8] = [
     0x1F, 0x8B, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xAB, 0x56, 0x2A, 0xC8, 0xCC, 0x4B, 0x57, 0xB2, 0x32,
     0xAC, 0x05, 0x00, 0x2D, 0xEC, 0x98, 0x21, 0x0A, 0x00, 0x00, 0x00,
@@ -189,7 +189,7 @@ import Testing
     #expect(decode(codec, payload).0 == .malformed)
   }
 
-  /// A few bytes that become many: no more than the limit is ever held.
+  /// Attack: a few bytes decompress to many. The decoder stops at its limit.
   @Test func stopsUnpackingAtTheLimit() {
     var deflater = Deflater(.gzip)
     var bomb = ByteQueue()

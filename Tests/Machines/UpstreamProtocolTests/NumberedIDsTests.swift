@@ -47,7 +47,7 @@ import Testing
     var ids = NumberedIDs(correlation)
     #expect(call(#"{"id":1,"result":1}"#, &ids) == nil)
     _ = sent(request(first), &ids)
-    // Not the form of a reply, another id, or not an id that we write.
+    // No reply, a reply with another id, or an id in a form that the gateway does not write.
     for text in [
       #"{"id":1,"method":"event"}"#, #"{"id":2,"result":1}"#, #"{"id":"1","result":1}"#, #"{"id":1.0,"result":1}"#,
       #"{"id":4294967297,"result":1}"#, #"{"id":-1,"result":1}"#, #"{"id":1,"id":1,"result":1}"#,
@@ -75,7 +75,7 @@ import Testing
     #expect(ids.next() == 1)
   }
 
-  /// An upstream that never replies does not make the table grow, and no call is forgotten whose client still waits.
+  /// An upstream that never replies does not make the table grow. A call whose client still waits is not forgotten.
   @Test func callsWithoutAReplyAreForgottenWhenTheyHaveEnded() {
     var ids = NumberedIDs(correlation)
     _ = sent(request(first), &ids)

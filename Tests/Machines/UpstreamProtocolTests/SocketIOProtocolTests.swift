@@ -36,7 +36,7 @@ struct Talk {
     meaning(of: spoken.receive(bytes.span, kind: .binary, &memory))
   }
 
-  /// Keeps the news of an event, and returns the event that follows them.
+  /// If the event is news, keeps the news and returns the next event.
   private mutating func meaning(of event: ProtocolEvent) -> ProtocolEvent {
     guard case .news(let new) = event else { return event }
     var all = news ?? ProtocolNews()
@@ -295,7 +295,7 @@ private func text(_ bytes: ByteString?) -> String? {
     #expect(talk.encode(reply).0 == .notConnected)
     reply.connection = 7
     #expect(talk.encode(reply).1 == ["4312[1]"])
-    // The outbox may take the message back. Its bytes are then written again.
+    // The outbox may return the message to the queue. Its bytes are then written again.
     #expect(talk.encode(reply).1 == ["4312[1]"])
   }
 

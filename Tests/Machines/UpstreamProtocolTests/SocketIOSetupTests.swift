@@ -34,7 +34,7 @@ import Testing
     #expect(talk.receive(#"42["a",2,"o2"]"#) == .none && talk.receive(#"42["a",3,"o3"]"#) == .none)
     #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
     #expect(talk.takeNews()?.isStateLost == false)
-    // An event counts only after it was passed on.
+    // The offset of an event counts only after the event was passed on.
     #expect(talk.spoken.saveState(in: &talk.memory))
     #expect(talk.memory.recoveries["/"]?.offset == Array("o1".utf8))
     #expect(talk.held() == [#"/ a(2,"o2")"#, #"/ a(3,"o3")"#])
@@ -83,7 +83,7 @@ import Testing
     #expect(talk.held().count == 45)
   }
 
-  /// After the setup, the requested state cannot be the reason of a violation.
+  /// After the setup, the requested state cannot be the cause of a violation.
   @Test func aViolationAfterTheSetupDoesNotEndTheRecovery() throws {
     var talk = Talk { $0.namespaces = [.init(name: "/"), Self.optional("/slow")] }
     try talk.connect()
@@ -124,8 +124,8 @@ import Testing
 
   // MARK: Storing
 
-  /// Each push stores the state from which a connection after it can continue. A namespace without a push has no such
-  /// state.
+  /// With each push, the session stores the state from which a later connection can continue. A namespace without a
+  /// push has no such state.
   @Test func eachPushHasTheStateThatContinuesAfterIt() throws {
     var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), SocketIOSettings.Namespace(name: "/b")] }
     try talk.connect()

@@ -7,7 +7,7 @@ import Testing
 @testable import UpstreamProtocol
 
 @Suite struct SubscriptionLedgerTests {
-  /// The words of GraphQL's protocol.
+  /// The rules for GraphQL's protocol.
   private func rules(_ change: (inout SubscriptionRules) -> Void = { _ in }) throws -> SubscriptionRules {
     let type = try #require(JSONPointer("/type"))
     let id = try #require(JSONPointer("/id"))
@@ -190,7 +190,7 @@ import Testing
     #expect(subscribe("last", by: 10) == .full(.init(.entries, isOfClient: false)), "all have used it up")
     #expect(say(&ledger, #"{"id":"a2","type":"complete"}"#, by: 3) == .removed, "whoever removes it")
     #expect(subscribe("d2", by: 2) == .stored && ledger.count == 144)
-    // The next process keeps all subscriptions, although it does not know whose they are.
+    // The next process keeps all subscriptions, although it does not know which client has made each of them.
     var next = SubscriptionLedger(ledger.rules)
     let isRestored = ledger.messages.map { next.restore($0.key, $0.payload, kind: $0.kind) }
     #expect(isRestored.allSatisfy { $0 } && next.count == 144)

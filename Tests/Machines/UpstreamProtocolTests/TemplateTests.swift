@@ -26,7 +26,7 @@ import Testing
     #expect(try render("$${now} $ {x}") == "${now} $ {x}")
   }
 
-  /// The token returns unchanged, even if it is a number that a double cannot represent.
+  /// The token is copied unchanged, even if it is a number that a double cannot represent.
   @Test func copiesARawValueUnchanged() throws {
     func reply(_ message: String) throws -> String {
       try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.triggeringMessage = Array(message.utf8) }

@@ -60,7 +60,7 @@ import Testing
         #expect(wait >= 0.1 && wait <= top)
         buckets[min(9, Int((wait - 0.1) / (top - 0.1) * 10))] += 1
       }
-      // On average, a bucket has a thousand sessions. The bound is five standard deviations of the binomial
+      // On average, a bucket has a thousand sessions. The limit is five standard deviations of the binomial
       // distribution.
       #expect(buckets.allSatisfy { abs($0 - 1_000) < 150 }, "round \(round): \(buckets)")
     }

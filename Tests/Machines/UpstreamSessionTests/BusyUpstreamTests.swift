@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// An upstream that still reads earlier output. The deadlines of its responses are extended.
+/// The upstream still reads earlier output. The deadlines of its responses are extended.
 @Suite struct BusyUpstreamTests {
   private let megabyte: UInt64 = 1 << 20
 

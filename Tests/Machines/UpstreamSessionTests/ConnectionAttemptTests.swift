@@ -106,7 +106,7 @@ import Testing
     #expect(session.waited == .seconds(7), "the limit of all steps together")
   }
 
-  /// Optional steps together may take half of the time for the whole setup.
+  /// All optional steps together may take half of the time for the whole setup.
   @Test func aSetupContinuesWithoutItsOptionalSteps() {
     let optional = SetupStep(expectsResponse: true, isOptional: true)
     let session = Dialogue {

@@ -7,8 +7,8 @@ import Testing
 /// Ten thousand sessions and one host, on a virtual clock.
 @Suite struct CrowdTests {
   private static let crowd = 10_000
-  /// The Kolmogorov-Smirnov bound for one in a thousand. The generator is seeded, so the result is always the same.
-  /// (With eight seeds, one sample had 2.1, and the others 0.5 to 1.4.)
+  /// The limit of the Kolmogorov-Smirnov distance, which one uniform sample in a thousand exceeds. The generator is
+  /// seeded, so the result is always the same. (With eight seeds, one sample had 2.1, and the others 0.5 to 1.4.)
   private static let bound = 1.95
 
   /// The number of attempts in each of the last `seconds` seconds.
@@ -71,7 +71,7 @@ import Testing
 
   // MARK: A server that accepts and drops
 
-  /// Every way to end a connection right after it was opened, with the maximum number of attempts per hour that a
+  /// Every way to end a connection right after it was opened. `perHour` is the maximum number of attempts that a
   /// session may make in response.
   private static let ends: [(ConnectionLoss, perHour: Int)] = [
     // The usual backoff: a few short waits, and then 15 s on average.
@@ -80,8 +80,8 @@ import Testing
     (.closed(code: 1012), 330), (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
     // The wait is at least 10 s.
     (.closed(code: 1013), 260),
-    // For the first two, the session is parked after the second time, for one to ten minutes. For the others, it is
-    // parked after the sixth time, for five minutes, which makes 72 attempts.
+    // With codes 1008 and 3000, the session is parked after the second loss, for one to ten minutes. With the others,
+    // it is parked after the sixth loss, for five minutes, which makes 72 attempts.
     (.closed(code: 1008), 12), (.closed(code: 3000), 12), (.violation(code: 1002), 72), (.closed(code: 1002), 72),
     (.closed(code: 1003), 72), (.closed(code: 1007), 72), (.closed(code: 1010), 72),
     // A fault of the local network: no attempt reaches the server.

@@ -78,7 +78,7 @@ final class Dialogue {
     return words(machine.handOverPongReceived(counter, generation, now: now, using: &random))
   }
 
-  /// Reports that output was queued behind the bytes before `position`.
+  /// Reports that a control message was queued after the bytes before `position` of the output.
   func queued(_ sent: SentControl, at position: UInt64, _ generation: UInt64 = 1) {
     machine.outputQueued(sent, at: position, Generation(generation))
   }

@@ -26,7 +26,7 @@ import Testing
     }
   }
 
-  /// A URL on hold is not used before its time: neither because the other URLs fail, nor because it is the first URL.
+  /// A URL on hold is not used before its time, even if the other URLs fail or it is the first URL.
   @Test func noURLIsUsedBeforeTheEndOfItsRetryAfter() {
     let session = session(urls: 2)
     let start = session.now

@@ -261,7 +261,8 @@ import Testing
         said += session.machine.attempt(session.machine.generation) == nil ? session.wait() : session.becomesReady()
       }
       #expect(!said.contains { $0.hasPrefix("ping") }, "after \(loss)")
-      // The first ping of the new connection is counted from one, and is sent a whole interval after it became ready.
+      // The first ping of the new connection has the number 1. It is sent a whole interval after the connection became
+      // ready.
       #expect(session.wait() == ["ping 1 #2"])
       #expect(session.waited >= .seconds(18))
     }
@@ -281,7 +282,7 @@ extension Dialogue {
     return state == .settingUp ? setupResponded(machine.generation.number) : actions
   }
 
-  /// Ends every connection after `close()`. During a replacement there are two.
+  /// Ends every connection after `close()`. During a replacement there are two connections.
   fileprivate func everyConnectionEnds() {
     for generation in 0...machine.generation.number where state == .closing { _ = lost(.ended, generation) }
   }

@@ -42,7 +42,7 @@ import Testing
       session.machine.heartbeatResponseReceived(Generation(1))
     }
     #expect(session.state == .ready && session.now.nanoseconds >= 1_000_000_000_000 + 3_600_000_000_000)
-    // Without a pong, the connection counts as lost after the timeout, and not earlier.
+    // Without a pong, the connection counts as lost when the timeout ends, and not earlier.
     #expect(session.wait() == ["beat 161 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(20))
   }
@@ -117,7 +117,7 @@ import Testing
     #expect(session.state == .ready)
   }
 
-  /// If the timeout exceeds the interval, several heartbeats are pending. The deadline of the oldest counts.
+  /// If the timeout exceeds the interval, several heartbeats are pending. The deadline of the oldest heartbeat applies.
   @Test func theDeadlineOfTheOldestPendingHeartbeatCounts() {
     let session = session {
       $0.interval = .seconds(10)

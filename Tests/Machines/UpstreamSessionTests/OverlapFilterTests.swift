@@ -94,13 +94,13 @@ struct FilterFixture {
     ("n90 n1 o!", "90 1 over"),
     // The newer connection is behind when the older connection ends.
     ("o1 o2 o3 n1 o! n2 n9 n3 n4", "1 2 3 9 4 over"),
-    // After a pong of the newer connection, pushes that it has not delivered were for the older connection only.
+    // If the newer connection has not delivered a push before its pong, the push was for the older connection only.
     ("o1 n? o2 n. n1 n2", "1 2 1"),
-    // No push can arrive twice any more.
+    // From now on, no push can arrive twice.
     ("n1 n2 o1 o2 o!", "1 2 over"),
     ("o1 n1 n! o2 o2", "1 2 2 over"),
     ("n1 n! o0 o1 o2", "0 1 2 over"),
-    // Equal pushes without client messages pass as often as the connection that delivered more of them delivered them.
+    // Without client messages, the filter counts equal pushes on each connection. As many pass as the larger count.
     ("o5 n5 o5 n5 o5 n5", "5 5 5"),
     ("n5 n5 o5 o5 o5", "5 5 5"),
     // With client messages on the newer connection, equal pushes that repeat an earlier push all pass, and new pushes
@@ -137,7 +137,7 @@ struct FilterFixture {
     #expect(passed("n5 n! o5", holds: false) == "5 5 over")
   }
 
-  /// The pushes are paired although the upstream responds to none of many messages.
+  /// The filter pairs pushes even if the upstream responds to none of many messages.
   @Test func pairsPushesAfterAMinimumNumberOfPushes() {
     let before = (100..<100 + PushHistory.minimumPushes).map { "h\($0)" }
     let writes = Array(repeating: "w", count: 1_000)

@@ -82,8 +82,8 @@ import Testing
   func losesNothingAndDuplicatesNoBroadcast(isLate: Bool) {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))
-      // If the upstream is late, the response must be a known repetition. A new response could not be told from a
-      // broadcast.
+      // If the upstream is late, the response must be a known repetition. A new response could not be distinguished
+      // from a broadcast.
       if isLate { for _ in 0..<2 { world.fixture.passedBefore(Self.response) } }
       world.run(10) { $0.respond(Self.response, on: 0) }
       world.isSubscribed[1] = true
@@ -115,7 +115,7 @@ import Testing
     }
   }
 
-  /// Without client messages on the newer connection, the filter can also tell equal broadcasts apart.
+  /// Without client messages on the newer connection, the filter can also distinguish equal broadcasts.
   @Test func deliversEachOfManyEqualBroadcasts() {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))

@@ -4,7 +4,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// A session with a transport that carries out its actions, rejects illegal ones, and fails at random.
+/// A session with a transport that carries out its actions, rejects illegal actions, and fails at random.
 @Suite struct SessionSimulation {
   /// The transport's state for one attempt.
   enum Socket {
@@ -138,7 +138,7 @@ import Testing
       }
     }
 
-    /// A late report of an old socket must change nothing.
+    /// Reports late events of an old socket, which must change nothing.
     mutating func speakFromTheGrave() {
       guard newest.number > 0 else { return }
       let old = Generation(UInt64.random(in: 1...newest.number, using: &random))

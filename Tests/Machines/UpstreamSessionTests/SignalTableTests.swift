@@ -5,8 +5,8 @@ import Testing
 
 /// The table of signals, row by row: the reaction to a server's refusal or to the end of a connection.
 ///
-/// There are two URLs, and backoff is always 2 s. So the length of a wait shows whether it is the backoff, and an
-/// attempt shows whether it uses the next URL.
+/// There are two URLs, and the backoff is always 2 s. The length of a wait thus shows whether it is the backoff, and
+/// each attempt shows which URL it uses.
 @Suite struct SignalTableTests {
   /// The reaction to a signal: the wait before the next attempt, and the attempt itself (see `Dialogue`).
   struct Reaction {

@@ -28,8 +28,8 @@ import Testing
     #expect(session.untilDial == nil, "and that was the last")
   }
 
-  /// Attempts could lock an account, or the host has requested a pause. Then attempts at a successor are not more
-  /// frequent than attempts to reconnect would be.
+  /// After some failures, attempts could lock an account, or the host has requested a pause. Attempts at a successor
+  /// are then no more frequent than attempts to reconnect.
   @Test(arguments: [
     (
       AttemptFailure.Reason.status(401, retryAfter: nil),

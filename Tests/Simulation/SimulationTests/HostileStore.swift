@@ -6,8 +6,8 @@ import Submissions
 import TestSupport
 
 /// The store of all gateways. Stored entries survive every crash. It stores submitted entries late, confirms them later
-/// still, fails and recovers. It ends the term of a gateway that does not renew its lease, and does not store the later
-/// entries of that gateway.
+/// still, fails and recovers. It ends the term of a gateway that does not renew its tenure, and does not store the
+/// later entries of that gateway.
 ///
 /// The queue, the bytes of entries, the state and its restoration are parts of the program.
 final class HostileStore {
@@ -177,9 +177,9 @@ final class Tenure {
   let queued: QueuedJournal
   let journal: ObservedJournal
   var content: JournaledSession
-  /// In the order in which they were taken from the queue.
+  /// The calls that were taken from the queue and are not stored, in order.
   var handed: [Call] = []
-  /// The last stored ticket, and the last ticket that the gateway knows to be stored.
+  /// The last stored ticket. `confirmed` is the last ticket that the gateway knows to be stored.
   var kept: UInt64 = 0
   var keptPosition: UInt64
   var confirmed: UInt64 = 0
@@ -197,9 +197,9 @@ final class Tenure {
   }
 }
 
-/// The effects of the simulation on the calls of a journal.
+/// Connects a journal to the simulation.
 protocol JournalHooks: AnyObject {
-  /// Whether the process has died: none of its entries reaches the store.
+  /// Whether the process has died. Then none of its further entries reaches the store.
   var isDead: Bool { get }
   var bug: PlantedBug? { get }
   /// Called when this many further entries were submitted.

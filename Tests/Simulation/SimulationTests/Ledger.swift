@@ -3,8 +3,8 @@ import Outbox
 /// Records the observations of clients and the upstream, and checks the promises against them. `violation` is the first
 /// broken promise.
 final class Ledger {
-  /// The evidence for a state that a response has shown. After its term has ended, the state counts if the store has
-  /// the entries that were submitted until then.
+  /// The evidence for a state that a response has shown. After the term has ended, the state counts only if the store
+  /// has all entries up to `ticket`.
   struct Fact {
     let tenure: Tenure
     let ticket: UInt64
@@ -50,7 +50,8 @@ final class Ledger {
   var readers: [Reader]
   /// The pushes that the worker of the consumer has acknowledged.
   private(set) var acknowledged: Set<Int> = []
-  /// The last push that was sent before a gateway had ever finished connecting. Up to it, pushes need not be received.
+  /// The last push that was sent before a gateway had ever finished connecting. Readers need not receive the pushes up
+  /// to this push.
   var lastUnexpected = 0
   /// The number of lost connections and ended terms.
   var disruptions = 0
@@ -125,8 +126,7 @@ final class Ledger {
     if isFinal, message.end == nil, let fact { message.end = (state, fact) }
   }
 
-  /// Called when a term has ended. States that its gateway has shown, and whose entries are not stored, do not count
-  /// any more.
+  /// Called when a term has ended. States that its gateway has shown no longer count if their entries are not stored.
   func ended(_ tenure: Tenure) {
     disruptions += 1
     for message in messages.values {

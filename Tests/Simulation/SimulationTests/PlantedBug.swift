@@ -8,13 +8,13 @@ enum PlantedBug: String, CaseIterable {
   case confirmedBeforeKept
   /// The store stores a call before an earlier call.
   case reordered
-  /// The store restores all rows of changes but the last.
+  /// The store restores all rows of changes except the last row.
   case lastRowSkipped
   /// The store does not fence terms: it stores entries of a former holder.
   case staleTermStores
   /// A message is acknowledged when it is submitted.
   case acceptedBeforeStored
-  /// A gateway uses its session after the end of its lease.
+  /// A gateway uses its session after its deadline.
   case leaseNotChecked
   case gapNotRecorded
   /// The store drops entries of one kind, and reports them as stored.
@@ -26,7 +26,7 @@ enum PlantedBug: String, CaseIterable {
   case desiredNotStored
 
   /// A seed that finds the bug, or a seed shortly before it. A change of the simulation changes the seeds; `make
-  /// simulation` prints the new ones.
+  /// simulation` prints the new seeds.
   var seed: UInt64 {
     switch self {
     case .withdrawalNotStored, .intentNotStored: 1

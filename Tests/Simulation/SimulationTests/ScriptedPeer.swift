@@ -8,8 +8,8 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// The upstream. It receives messages, sends pushes, and responds to pings unless it is told not to. Each connection is
-/// a pair of sockets in this process.
+/// The upstream. It receives messages, sends pushes, and responds to pings if `responds` is true. Each connection is a
+/// pair of sockets in this process.
 final class ScriptedPeer {
   /// Whether it accepts connections.
   var isReachable = true
@@ -80,7 +80,7 @@ final class ScriptedPeer {
     connections.removeAll { $0.hasEnded }
   }
 
-  /// Reads and writes as much as possible. Returns whether that was anything.
+  /// Reads and writes as much as possible. Returns whether it has read or written anything.
   func turn() -> Bool {
     var isBusy = false
     for connection in connections {

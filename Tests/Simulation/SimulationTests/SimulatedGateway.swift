@@ -37,7 +37,7 @@ final class SimulatedGateway: JournalHooks {
   var isPaused = false
   /// Whether it cannot reach the store.
   var isCut = false
-  /// When its lease ends unless it is renewed.
+  /// When its right to be the holder ends, unless it is renewed.
   var deadline = MonotonicTime.distantFuture
   private(set) var tenure: Tenure?
   /// The number of the store's rows when this gateway last read them as a follower; nil if it does not follow.
@@ -50,7 +50,7 @@ final class SimulatedGateway: JournalHooks {
   private let peer: ScriptedPeer
   private let isAlone: Bool
   private unowned let observer: any Observer
-  /// One for all gateways, since a logger has a thread.
+  /// One logger for all gateways, since each logger has a thread.
   private static let logger = Logger(level: .error, format: .text)
   private var held: [HeldRequest] = []
 
@@ -104,7 +104,7 @@ final class SimulatedGateway: JournalHooks {
 
   var isReady: Bool { slot.session.upstream.snapshot().state == .ready }
 
-  /// Called when the gateway notices that its lease has ended. Closes the session.
+  /// Called when the gateway notices that its deadline has passed. Closes the session.
   func lose() {
     guard let tenure else { return }
     self.tenure = nil
@@ -153,7 +153,7 @@ final class SimulatedGateway: JournalHooks {
 
   // MARK: Requests
 
-  /// Sends a request. Calls `then` with the response; nil if the connection breaks before.
+  /// Sends a request. Calls `then` with the response, or with nil if the connection breaks first.
   func send(_ request: [UInt8], then: @escaping (Received?) -> Void) -> HeldRequest? {
     loop.run { process(request, $0, then) }
   }

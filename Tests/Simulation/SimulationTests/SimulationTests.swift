@@ -5,8 +5,8 @@ import Synchronization
 import Testing
 import Threading
 
-/// The API, its sessions and their connections, run in one thread with a virtual clock. In each run, a gateway dies at
-/// another entry that it submits to the store.
+/// The API, its sessions and their connections, run in one thread with a virtual clock. Each run of a seed lets a
+/// gateway die at a different entry that is submitted to the store.
 ///
 /// `make simulation` runs 1,000 seeds. `DRAWBRIDGE_SIMULATION_SEED=5 swift test --filter keepsItsPromisesWherever`
 /// repeats a seed, and `…_TICKET=12` one of its crashes. With `…_TRACE=1`, each step is printed.
@@ -54,7 +54,8 @@ import Threading
     var description: String { "seed \(seed), \(ticket.map { "crash at entry \($0)" } ?? "no crash"): \(violation)" }
   }
 
-  /// The first finding of a seed: without a crash at an entry, and then with a crash at each entry.
+  /// The first finding of a seed. The first run has no crash at an entry, and each further run has a crash at one of
+  /// the entries.
   private static func finding(_ seed: UInt64, _ bug: PlantedBug? = nil) -> Finding? {
     if let ticket = number("TICKET").map({ Int($0) }) {
       return run(seed, crashTicket: ticket, bug).violation.map { Finding(seed: seed, ticket: ticket, violation: $0) }
@@ -94,7 +95,7 @@ import Threading
     #expect(digests == again)
   }
 
-  /// The same run breaks nothing without the bug, so the finding is the bug.
+  /// Without the bug, the same run breaks no promise, so the bug is the cause.
   @Test(arguments: PlantedBug.allCases)
   func findsEachPlantedBug(_ bug: PlantedBug) async {
     let seeds = Self.number("SEEDS").map { 0..<$0 } ?? bug.seed..<bug.seed + 4
@@ -108,7 +109,7 @@ import Threading
     Issue.record("\(bug) was not found with seeds \(seeds)")
   }
 
-  /// The store fails after the end of the lease. The next holder sends the messages that are stored.
+  /// The store fails after the deadline of the holder. The next holder sends the messages that are stored.
   @Test func aFormerHolderDoesNotSayThatAMessageWasNotAccepted() async {
     let status = await Self.onThread { () -> Int? in
       do throws(Violation) { return try World.statusAfterTheLease() } catch { return nil }

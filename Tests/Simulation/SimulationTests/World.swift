@@ -11,13 +11,13 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// A run: clients, gateways, their store and their upstream act and fail at random. The seed determines it. One
+/// A run: clients, gateways, their store and their upstream act and fail at random. The seed determines the run. One
 /// gateway dies when it submits a given entry.
 final class World: SimulatedGateway.Observer {
   /// Whether to print the observations.
   static let isTraced = ProcessInfo.processInfo.environment["DRAWBRIDGE_SIMULATION_TRACE"] != nil
   private static var steps: Int { 90 }
-  /// The duration of a lease, and the time after its end before another gateway may be the holder.
+  /// The time from a renewal to the deadline of a gateway. `margin` later, another gateway may be the holder.
   fileprivate static var lease: TimeSpan { .seconds(3) }
   private static var margin: TimeSpan { .milliseconds(600) }
 
@@ -32,7 +32,7 @@ final class World: SimulatedGateway.Observer {
   private let settings: GatewaySettings
   private var random: SeededGenerator
   private var now: UInt64 = 1_000_000_000_000
-  /// By place. A gateway that has died is replaced by another process.
+  /// The gateway in each place. A gateway that has died is replaced by another process.
   private var gateways: [SimulatedGateway?]
   private var processes = 0
   private var hasFailed = false
@@ -44,10 +44,10 @@ final class World: SimulatedGateway.Observer {
   private var hasBeenReady = false
   private var leases: [(lease: String, number: Int)] = []
   private var isChanging = false
-  /// Whether the last change has opened the session, with success.
+  /// Whether the last change of the session was to open it, and succeeded.
   private var isOpen = true
-  /// Whether the last change has closed the session, with success. A connection attempt may begin in the turn of the
-  /// response.
+  /// Whether the last change of the session was to close it, and succeeded. A connection attempt may begin in the turn
+  /// of the response.
   private var isClosed = false
 
   /// A POST. It may be repeated if it has a key.
@@ -124,8 +124,8 @@ final class World: SimulatedGateway.Observer {
     }
   }
 
-  /// Stops a gateway for some time, or continues a stopped gateway. That gateway reads the requests that have arrived
-  /// before it notices the time.
+  /// Stops a gateway for some time, or continues a stopped gateway. A continued gateway reads the requests that have
+  /// arrived before it notices that time has passed.
   private func freeze() throws(Violation) {
     guard !store.isFile else { return }
     if let gateway = gateways.compactMap(\.self).first(where: \.isPaused) {
@@ -244,7 +244,7 @@ final class World: SimulatedGateway.Observer {
     gateway.becomeHolder(opened)
   }
 
-  /// Lets the gateways that are not the holder read the entries that were stored since their last reading.
+  /// Lets each gateway that is not the holder read the log if it has changed since its last reading.
   private func follow() {
     for case let gateway? in gateways where gateway.tenure == nil && !gateway.isPaused && !gateway.isCut {
       guard gateway.rowsRead != store.rows.count, let copy = store.log else { continue }
@@ -285,7 +285,7 @@ final class World: SimulatedGateway.Observer {
 
   // MARK: The store
 
-  /// The terms of all gateways, including terms that the store has ended.
+  /// The terms of all running gateways that reach the store, including terms that the store has ended.
   private var tenures: [Tenure] {
     gateways.compactMap(\.self).filter { !$0.isCut && !$0.isPaused }.compactMap { $0.isDead ? nil : $0.tenure }
   }
@@ -410,7 +410,7 @@ final class World: SimulatedGateway.Observer {
           continue
         }
         ledger.accepted(name, as: id)
-        // The state is still `queued` as after the acceptance, unless the message has ended.
+        // `queued` needs no evidence: it is the state after the acceptance.
         if state != "queued" { ledger.shown(name, state, fact(of: gateway), isCurrent: isCurrent(gateway)) }
       }
     case 502, 409: messages.forEach { $0.isUncertain = true }
@@ -520,8 +520,8 @@ final class World: SimulatedGateway.Observer {
 }
 
 extension World {
-  /// The status of the response to a POST whose message was stored but not confirmed, after the lease of the gateway
-  /// has ended and its store fails.
+  /// The status of the response to a POST. Its message is stored but not confirmed when the deadline of the gateway
+  /// passes and the store fails.
   static func statusAfterTheLease() throws(Violation) -> Int? {
     let world = try World(seed: 1)
     defer { for gateway in world.gateways { gateway?.bury() } }

@@ -5,7 +5,8 @@ import UpstreamProtocol
 
 @testable import Configuration
 
-/// Relative paths. In the file, they are relative to its folder, and elsewhere to the working directory.
+/// Relative paths. In the configuration file, they are relative to the file's folder. Elsewhere, they are relative to
+/// the working directory.
 @Suite struct ConfigurationPathsTests {
   private static func read(
     _ yaml: String, file: String = "conf/drawbridge.yaml", environment: [String: String] = [:],

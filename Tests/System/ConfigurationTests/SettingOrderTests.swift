@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Configuration
 
-/// Pairs of settings of which the first must not exceed the second.
+/// Pairs of settings: the first setting must not exceed the second setting.
 @Suite struct SettingOrderTests {
   @Test(arguments: [
     (

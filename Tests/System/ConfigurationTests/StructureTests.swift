@@ -123,7 +123,7 @@ import Testing
     #expect(setting.format(short) == #"{request: "/a", reply: "/b", match: {text: "x"}}"# && short == long)
   }
 
-  /// The text that `check-config` shows can be used in the environment, with the same meaning.
+  /// The text that `check-config` shows for a setting has the same meaning in an environment variable.
   @Test func readsValuesAsItShowsThem() throws {
     let settings = try load(Self.opening)
     for setting in Setting.all where setting.isStructured {
@@ -131,7 +131,7 @@ import Testing
       guard shown != setting.format(GatewaySettings()) else { continue }
       let isText = if case .structure(isText: true, _) = setting.shape { true } else { false }
       let value = isText ? String(shown.dropFirst().dropLast()).replacing("\\\"", with: "\"") : shown
-      // The value alone may violate a rule between settings, so only the reading is checked.
+      // The value alone may violate a rule between settings, so the test only reads it and checks no rules.
       let other = ConfigurationLoader.read(
         file: nil, environment: Self.environment.merging([setting.environmentName: value]) { $1 }, flags: [],
         readFile: { _ in nil }
@@ -284,7 +284,7 @@ import Testing
     #expect(setting.format(try load("upstream: {cursor: {match: \(shown)}}")) == shown)
   }
 
-  /// An error in a structured setting counts like any other.
+  /// An error in a structured setting counts towards the limit like any other error.
   @Test func reportsALimitedNumberOfErrors() {
     let unknown = (0..<ConfigurationErrors.limit).map { "  unknown\($0): 1\n" }.joined()
     do throws(ConfigurationErrors) {

@@ -17,7 +17,7 @@ import WebSocketCodec
     try load("upstream: {url: 'ws://first/', \(yaml)}").settings.session.upstream
   }
 
-  /// The targets that use the values define their types, so those types also define the defaults.
+  /// Each type is defined in the target that uses its values. The settings must have the defaults of these types.
   @Test func theDefaultsEqualTheDefaultsOfTheParts() {
     let settings = GatewaySettings()
     #expect(settings.http.limits == HTTPLimits() && settings.session.retention == Retention())
@@ -118,8 +118,8 @@ import WebSocketCodec
         queue: {confirm: false, redeliver: unconfirmed}
 
       """)
-    // `tls` has only one error, since the missing certificate may follow from the pin. The same applies to the
-    // credential without a use, since the reader may not have been able to read a key of its section.
+    // `tls` has only one error, since the certificate may be missing because of the error in the pin. The credential
+    // without a use has no error, since the reader may have failed to read the key with its use.
     let places = ["2:8", "3:10", "4:25", "7:16", "5:22", "5:29", "6:13", "6:22", "10:30", "8:32", "11:38"]
     #expect(found.map { $0.split(separator: ":").dropFirst().prefix(2).joined(separator: ":") } == places, "\(found)")
   }

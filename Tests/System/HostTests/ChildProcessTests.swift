@@ -24,8 +24,8 @@ import Testing
     #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }
   }
 
-  /// No process outlives the timeout: neither a program that hangs, nor a program that hangs after it has closed its
-  /// output, nor a child process of a program.
+  /// No process outlives the timeout. The cases are a program that hangs, a program that hangs after it has closed its
+  /// output, and a child process of a program.
   @Test(arguments: [("sleep 60471", "60471"), ("exec >&-; sleep 60472", "60472"), ("sleep 60473 & wait", "60473")])
   func killsACommandThatTakesTooLong(script: String, mark: String) async throws {
     let limit = TimeSpan.milliseconds(300)

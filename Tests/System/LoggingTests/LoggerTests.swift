@@ -145,7 +145,7 @@ private final class Collector: @unchecked Sendable {
     let pipe = Pipe()
     let logger = Logger(level: .info, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
     let text = String(repeating: "x", count: 1000)
-    // Nobody reads the pipe, and the buffer stays full. Each call still returns.
+    // No process reads the pipe, so the buffer stays full. Each call still returns.
     for _ in 0..<2_000 { logger.info("much", [.text("text", text)]) }
     let collector = Collector(pipe.fileHandleForReading)
     logger.flush()

@@ -70,7 +70,7 @@ import Threading
       return 1
     }
     #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))
-    // Two jobs on one subject and a job on another all run as threads become free.
+    // Two jobs on one subject and a job on another subject all run as threads become free.
     let results = Locked<[String]>([])
     let done = CountingSemaphore()
     for name in ["x", "y", "x"] {

@@ -153,7 +153,7 @@ import Threading
       let observer = Observer()
       loop.turnObserver = observer
       let output = SlowOutput()
-      // First in a turn that another turn follows at once, then in a turn after which the loop sleeps.
+      // The first turn is followed at once by another turn. After the second turn, the loop sleeps.
       for isLast in [false, true] {
         let start = loop.now
         loop.atEndOfTurn(output)

@@ -62,7 +62,7 @@ import Testing
   }
 
   /// Clients create and close sessions for as long as the process runs. A session may end while the store does not
-  /// work, and another session may have its name by then.
+  /// work, and another session may get its name before the end is stored.
   @Test(arguments: [nil, EIO, ENOSPC])
   func aSessionLeavesNoMemoryWhenItsEndIsStored(code: Int32?) throws {
     let folder = try TestFolder()
@@ -118,7 +118,7 @@ import Testing
     try store.submitAndWait([.push(RandomSession.push(1))])
     try store.close()
     try FileManager.default.copyItem(atPath: folder.file, toPath: other.file)
-    // The failed file ends with this push; the new file has more pushes.
+    // The failed file ends with this push. The new file has more pushes.
     let failed = try TestStore(other.file)
     try failed.submitAndWait([.push(RandomSession.push(2))])
     let newer = try TestStore(folder.file)
@@ -139,7 +139,7 @@ import Testing
     if !isComplete { try newer.close() }
   }
 
-  /// A full disk while the log is copied concerns no session, since the log is valid.
+  /// If the disk is full when the log is copied, no session is affected, since the log itself is valid.
   @Test func withoutRoomForTheCopyOfTheLogTheStoreWorks() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -228,7 +228,7 @@ import Testing
   @Test func aReplacementWithoutRoomLeavesNoFile() throws {
     let folder = try TestFolder()
     var (faults, environment) = try Self.environment()
-    // The next attempt is made at the end.
+    // No further attempt is made before the store is closed.
     environment.retryInterval = .hours(1)
     let store = try TestStore(folder.file, sync: .always, environment)
     for number in 1...20 as ClosedRange<UInt64> {
@@ -269,7 +269,7 @@ import Testing
     try again.close()
   }
 
-  /// The disk does not respond for two seconds. Submitters must not notice that.
+  /// The disk does not respond for two seconds. Submitters must not wait for it.
   @Test func aDiskThatStallsDelaysOnlyAcknowledgements() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -318,7 +318,7 @@ import Testing
     try store.close()
   }
 
-  /// A power failure at any moment: all synchronised entries are restored. The restored entries are a beginning of the
+  /// The power fails at any moment. All synchronised entries are restored, and the restored entries are the first
   /// submitted entries, without holes.
   @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
   func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {
@@ -455,7 +455,7 @@ import Testing
     _ = try StoreLock.take(folder.file)
   }
 
-  /// The kernel may have dropped pages, whatever the reason of the failure.
+  /// The kernel may have dropped pages, whatever the cause of the failure.
   @Test(arguments: [ENOSPC, EDQUOT])
   func afterAFailedSynchronisationTheFileIsNotTrusted(code: Int32) throws {
     let folder = try TestFolder()
@@ -477,7 +477,7 @@ import Testing
     // The synchronisation after a commit detects it.
     try store.submitAndWait([.push(RandomSession.push(2))])
     try eventually("the store has a file") { FileManager.default.fileExists(atPath: folder.file + suffix) }
-    // As after the process was killed.
+    // The copy has the files as if the process were killed now.
     let copy = try TestFolder()
     try folder.copy(to: copy)
     let other = try TestStore(copy.file)
@@ -568,7 +568,7 @@ import Testing
     let store = try TestStore(folder.file)
     for number in 1...200 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number, size: 500))]) }
     try store.submitAndWait([.intended(through: 1)])
-    // The log is copied to the database, as after a second without entries.
+    // Waits until the log is copied to the database, which happens after a second without entries.
     try eventually("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
     if hasLog { try store.submitAndWait([.intended(through: 2)]) }
     let copy = try TestFolder()
@@ -576,7 +576,7 @@ import Testing
     try store.close()
     if !hasLog { try FileManager.default.removeItem(atPath: copy.file + "-wal") }
     var bytes = try Data(contentsOf: URL(fileURLWithPath: copy.file))
-    // The page with the root of a table.
+    // Damages the page with the root of a table.
     for offset in 0..<64 { bytes[4 * 4096 + offset] ^= 0xA5 }
     try bytes.write(to: URL(fileURLWithPath: copy.file))
     let before = try copy.contents()

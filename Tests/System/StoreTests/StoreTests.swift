@@ -122,7 +122,7 @@ import UpstreamProtocol
         sizes.append(attributes[.size] as? Int ?? 0)
       }
     }
-    // 200 kB are retained, and a copy of the log has 4 MiB.
+    // 200 kB are retained, and the log has 4 MiB when it is copied to the database.
     #expect(sizes[0] > 200_000 && sizes[1] <= 8 << 20, "\(sizes)")
     try store.close()
     let again = try TestStore(folder.file)
@@ -131,7 +131,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  /// As much as days of traffic: 10⁸ bytes with a retention of 64 MiB.
+  /// The traffic of days: 10⁸ bytes, with a retention of 64 MiB.
   @Test func theSizeOfTheFileDependsOnRetentionAndNotOnTraffic() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -240,14 +240,14 @@ import UpstreamProtocol
     #expect(copy.restored.terms.last?.opening ?? 0 > 1 << 10)
     try copy.close()
     #expect(!folder.names.contains { $0.contains(".partial") })
-    // Only the first opening is an opening of a backup.
+    // Only the first opening of a copy counts as the opening of a backup.
     let again = try TestStore(path)
     #expect(!again.restored.mayHaveLostEntries)
     try again.close()
     try store.close()
   }
 
-  /// A copy of an open store has the files of a snapshot of the machine or of the file system.
+  /// A copy of an open store is like a snapshot of the machine or of the file system.
   @Test(arguments: [false, true])
   func aRestoredCopyBeginsADifferentTermThanItsOriginal(isOpen: Bool) throws {
     let (folder, copy) = (try TestFolder(), try TestFolder())
@@ -310,10 +310,10 @@ import UpstreamProtocol
     #expect(try backUp(store.store, to: folder.path + "/copy.db")?.contains("closed") == true)
   }
 
-  /// The request of `drawbridge store backup`.
+  /// The request that `drawbridge store backup` sends.
   @Test func aRequestOnTheSocketMakesABackup() throws {
     let folder = try TestFolder()
-    // Longer than a socket address can be.
+    // This path is longer than a socket address can be.
     let long = folder.path + "/" + String(repeating: "long", count: 25)
     try FileManager.default.createDirectory(atPath: long, withIntermediateDirectories: true)
     let path = long + "/store.db"
@@ -416,7 +416,7 @@ import UpstreamProtocol
     try store.submitAndWait([.push(RandomSession.push(2))])
     #expect(notes.allSatisfy { store.journal.outcome(of: $0) == .stored })
     #expect(store.commits == before + 1)
-    // An orderly end stores them, too.
+    // An orderly end stores notes, too.
     store.note([.intended(through: 21)])
     try store.close()
     let again = try TestStore(folder.file)
@@ -424,7 +424,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  /// The writer sleeps without a deadline before each of them.
+  /// Before each note, the writer sleeps without a deadline.
   @Test func notesAreStoredByThemselvesAfterAMoment() throws {
     let folder = try TestFolder()
     var environment = StoreFile.Environment()
@@ -483,7 +483,7 @@ import UpstreamProtocol
 
   // MARK: The limit
 
-  /// A session that has submitted nothing may have paused reading its upstream.
+  /// Even a session that has submitted nothing may have paused reading its upstream.
   @Test func everySessionIsNotifiedWhenUpstreamsMayBeReadAgain() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file, pendingBytes: 1)

@@ -53,13 +53,13 @@ import Threading
     }
     let copy = try TestFolder()
     try folder.copy(to: copy)
-    // A session that is used again has a new time, and all of its contents.
+    // A session that is configured again still has its contents. When it is removed again, its retention begins again.
     let again = try open(copy, 45, "b", "a")
     #expect(again.restored.epoch == b.restored.epoch && again.restored.log.pushes.count == 1)
     try again.close()
     try open(copy, 50, "a").close()
     #expect(try names(copy) == ["a", "b"])
-    // Its retention has ended.
+    // The retention of the removed session has ended.
     let last = try open(folder, 40, "a")
     #expect(last.metric("drawbridge_store_unused_sessions") == 0)
     try last.close()
@@ -87,7 +87,8 @@ import Threading
     #expect(try StoreInspection.check(folder.file).sessions?.map(\.unusedSince) == [nil, 20_001 * Self.day])
   }
 
-  /// Such an entry is a bug. Acknowledged changes stay stored, and no change is acknowledged that is not stored.
+  /// An entry that does not follow the stored entries is a bug. Acknowledged changes stay stored, and changes that are
+  /// not stored are not acknowledged.
   @Test func anEntryThatDoesNotFollowEndsTheStoringOfItsSessionOnly() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -98,7 +99,7 @@ import Threading
     try eventually("its outcome is known") { store.journal.outcome(of: lost) != .pending }
     #expect(store.journal.outcome(of: lost) == .failed && store.journal.outcome(of: kept) == .stored)
     #expect(store.journal.isFailed && !other.journal.isFailed)
-    // No other gateway can take over. Requests are served here, and messages are refused.
+    // No other gateway can take over, so the journal does not end. This gateway serves requests, and refuses messages.
     #expect(!store.journal.hasEnded)
     #expect(store.store.state.failure?.contains("session 'default'") == true)
     #expect(store.metric("drawbridge_store_failed") == 1)

@@ -92,7 +92,7 @@ final class TestStore {
     return journal.submit(contentsOf: entries)
   }
 
-  /// As `submit`, for entries that no request awaits.
+  /// Like `submit`, for entries that no request awaits.
   @discardableResult
   func note(_ entries: [JournalEntry]) -> JournalTicket {
     for entry in entries { _ = model.apply(entry) }

@@ -24,7 +24,7 @@ import Testing
     #expect(talk.lastRead == .closed)
   }
 
-  /// Attack: an attacker cuts the connection, so that a part of the data passes for the whole.
+  /// Attack: an attacker cuts the connection, so that a part of the data seems to be the whole.
   @Test(arguments: versions) func distinguishesTruncationFromTheEnd(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.server.send([1, 2, 3])

@@ -57,7 +57,7 @@ import Testing
         try talk.deliver(flight)
         client.receiveEndOfCiphertext()
         try talk.handshake()
-        // A bit that has no meaning, such as a bit in a record's legacy version. Then the handshake must succeed.
+        // The flipped bit has no meaning, such as a bit in a record's legacy version. The handshake must succeed.
         #expect(client.isHandshakeComplete)
       } catch {
         refused += 1

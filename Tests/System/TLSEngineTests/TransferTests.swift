@@ -88,7 +88,7 @@ import Testing
     talk.server.send([1, 2, 3])
     try talk.deliverFromServer()
     #expect(talk.received == [1, 2, 3])
-    // The server has requested our own update, which is sent before the data that we write next.
+    // The server has requested a key update of the client. The client sends it before its next data.
     try talk.sendToServer([4, 5, 6])
     #expect(talk.server.received == [4, 5, 6])
     #expect(!talk.server.hasFailed)

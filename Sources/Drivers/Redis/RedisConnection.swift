@@ -41,7 +41,7 @@ package final class RedisConnection {
   private static var bytesPerTurn: Int { 512 << 10 }
   /// If the input buffer is larger than this, it is freed while the connection is idle.
   private static var retainedInputStorage: Int { 256 << 10 }
-  /// The kernel ends a connection whose peer acknowledges nothing for this time. Longer than all timeouts of the
+  /// The kernel ends a connection whose peer acknowledges nothing for this time. It is longer than all timeouts of the
   /// gateway.
   private static var userTimeout: TimeSpan { .seconds(10) }
 
@@ -49,7 +49,7 @@ package final class RedisConnection {
   private let settings: RedisConnectionSettings
   private let dialer: any Dialer
   private let loop: LoopContext
-  /// Released when the connection has ended.
+  /// The reference is released when the connection has ended.
   private var owner: (any RedisConnectionOwner)?
 
   private var phase = Phase.created
@@ -74,7 +74,7 @@ package final class RedisConnection {
   private var timerDeadline = MonotonicTime.distantFuture
 
   private var isFlushScheduled = false
-  /// Whether the kernel accepts no more output. `unblocked` is called when it does.
+  /// Whether the kernel accepts no more output. `unblocked` is called when the kernel accepts output again.
   private var isBlocked = false
 
   package init(
@@ -125,8 +125,8 @@ package final class RedisConnection {
     guard phase != .ended else { return }
     phase = .ended
     setTimer(.distantFuture)
-    // A reset, so that the kernel discards commands that it has not sent yet. Commands that have arrived may still be
-    // executed.
+    // The connection is reset, so that the kernel discards commands that it has not sent yet. Commands that have
+    // arrived at Redis may still be executed.
     transport?.reset()
     cancellation.cancel()
     input.releaseStorage()
@@ -152,7 +152,8 @@ package final class RedisConnection {
       advanceStart(over: transport)
       await read(from: transport)
     } catch {
-      // Only `end` cancels the attempt, and reports its failure itself.
+      // If the attempt was cancelled, there is nothing to report: only `end` cancels it, and reports the failure
+      // itself.
       if case .failed(let failure) = error { end(.unreachable("\(endpoint.address): \(failure.detail)")) }
     }
   }
@@ -290,7 +291,7 @@ package final class RedisConnection {
     }
     let error = RedisError(text)
     completion?(.refused(error))
-    // Without a command, the error is the reason for which the server closes the connection.
+    // If no command is pending, the error is the reason for which the server closes the connection.
     if error.endsConnection || completion == nil { throw .refused(error) }
   }
 
@@ -309,7 +310,7 @@ package final class RedisConnection {
     case .blocked:
       isBlocked = true
       transport.whenWritable(on: loop) { self.unblocked() }
-    // The reader gets the error, too, after it has received the last bytes of the server.
+    // This needs no action: the reader gets the error, too, after it has received the last bytes of the server.
     case .failed: break
     }
   }
@@ -344,7 +345,8 @@ package final class RedisConnection {
       guard dialPhase == .securing, phase == .connecting else {
         throw .timeout("the connection to \(endpoint.address) was not ready")
       }
-      // A server without TLS takes the handshake for a command, and waits for the rest of it.
+      // A server without TLS takes the TLS handshake for the beginning of a command, and waits for the rest of the
+      // command.
       throw .timeout(
         "the TLS handshake with \(endpoint.address) was not complete (if it does not expect TLS, use redis:// instead of rediss://)"
       )

@@ -6,13 +6,13 @@ import RedisProtocol
 /// Opens a connection to a primary, and retries until it succeeds. It looks up the address again before each attempt,
 /// and pauses briefly after each round of attempts.
 ///
-/// The event `.ready` reports the connection, which then belongs to the owner. When it has ended, `connect` opens
-/// another connection: at once, or after a wait if it was ready only for a moment. Lives on one event loop.
+/// The event `.ready` reports the connection, which belongs to the owner from then on. When it has ended, `connect`
+/// opens another connection: at once, or after a wait if it was ready only for a moment. Lives on one event loop.
 package final class RedisConnector {
   package enum Target: Sendable {
     case server(RedisEndpoint)
-    /// The primary that these Sentinels call `name`. `primary`: the settings of the connections to it, except the
-    /// address, which the Sentinels report.
+    /// The primary that these Sentinels call `name`. `primary`: the settings of the connections to this primary, except
+    /// the address, which the Sentinels report.
     case sentinels([RedisEndpoint], name: String, primary: RedisEndpoint)
   }
 
@@ -50,7 +50,8 @@ package final class RedisConnector {
     }
   }
 
-  /// Opens a connection, until it is ready or `cancel` is called. Must not be called again before that.
+  /// Makes attempts until a connection is ready or `cancel` is called. Must not be called again before one of these
+  /// happens.
   package func connect(for owner: any RedisConnectionOwner) {
     precondition(self.owner == nil, "a connection is being opened already")
     self.owner = owner

@@ -11,7 +11,8 @@ package struct RedisEndpoint: Sendable {
   /// nil for a connection without TLS.
   let tls: RefreshableTLSContext?
 
-  /// Reads the files of `tls` if the URL is `rediss://`, unless another user of `cache` has the same settings. Blocks.
+  /// Reads the files of `tls` if the URL is `rediss://`, unless another user of `cache` has the same settings. This
+  /// call blocks.
   ///
   /// The certificate must be valid for the URL's host, or for the address that Sentinel reports (`at`), unless the
   /// settings have a server name.

@@ -7,8 +7,8 @@ import RedisProtocol
 final class SentinelQuery: RedisConnectionOwner {
   typealias Completion = (Result<RedisAddress, RedisFailure>) -> Void
 
-  /// Maximum time to connect, and then maximum time for the reply. A Sentinel replies within milliseconds, and other
-  /// Sentinels can be queried.
+  /// The timeout of the connection, and also of the reply. It is short, since a Sentinel replies within milliseconds,
+  /// and other Sentinels can be queried.
   private static var timeout: TimeSpan { .seconds(1) }
 
   private let name: String

@@ -7,12 +7,12 @@ package final class DefinitionRequest: Sendable {
   package enum Outcome: Hashable, Sendable {
     /// Redis and its replicas have executed it.
     case done
-    /// A session of this name exists. The value is its definition; nil if that cannot be read.
+    /// A session of this name exists. The value is its definition; nil if the definition cannot be read.
     case exists(SessionDefinition?)
     case tooMany
     case tooManyOfOwner
-    /// Redis could not be reached, or has refused the command. The command may have been executed, and repeating it is
-    /// harmless.
+    /// Redis could not be reached, or has refused the command. The command may have been executed nevertheless.
+    /// Repeating it is harmless.
     case failed
   }
 
@@ -44,7 +44,7 @@ final class DefinitionChange: Sendable {
     /// - Parameter limits: the limits on created sessions; nil if the change restores a session that Redis has lost.
     case define(limits: DefinitionLimits?)
     case remove(code: UInt16)
-    /// Executed only while this gateway is the holder.
+    /// The removal of an idle session. It is executed only while this gateway is the holder.
     case removeIdle
   }
 

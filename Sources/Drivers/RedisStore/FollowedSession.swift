@@ -8,7 +8,8 @@ struct FollowedSession {
   /// How long a session is followed after the last request to follow it.
   static var idleTime: TimeSpan { .seconds(60) }
 
-  /// Increases each time this gateway begins to follow a session. A reply with an earlier number is ignored.
+  /// Increases each time this gateway begins to follow a session. If the number has changed since a read was sent, its
+  /// reply is ignored.
   let number: UInt64
   private(set) var lastUse = MonotonicTime.zero
   /// Whether this gateway has subscribed to the notifications of the session. A read before the subscription can miss
@@ -29,8 +30,8 @@ struct FollowedSession {
   /// About how many bytes the next read returns.
   var partBytes: Int { StreamPart.bytes(isFirst: !hasMore) }
 
-  /// The last entry before a missing or damaged entry. nil if no entry is missing or damaged, or a later read got past
-  /// it.
+  /// The last entry before a missing or damaged entry. nil if no entry is missing or damaged, or if a later read has
+  /// passed this place.
   private var failedAfter: PushEntryID?
   /// The earliest time of the next read.
   private(set) var nextRead = MonotonicTime.zero
@@ -39,8 +40,8 @@ struct FollowedSession {
   private static var damagePause: TimeSpan { .seconds(10) }
   /// Pause after a read that Redis has refused, or whose reply was malformed.
   private static var refusalPause: TimeSpan { .seconds(1) }
-  /// Pause after a read that too few replicas have confirmed. Redis may refuse WAIT at once, so the reads would
-  /// otherwise repeat without a pause.
+  /// Pause after a read that too few replicas have confirmed. Redis may refuse WAIT at once. Without this pause, the
+  /// read would be repeated continuously.
   private static var confirmationPause: TimeSpan { .milliseconds(100) }
 
   private var epoch: UInt64 = 0
@@ -75,7 +76,7 @@ struct FollowedSession {
     reading = asked
   }
 
-  /// Called when the connection was lost, or Redis has lost data. The session is then read again.
+  /// Called when the connection was lost, or Redis has lost data. The session is read again.
   mutating func disconnected() {
     isReading = false
     needsRead = true
@@ -85,8 +86,8 @@ struct FollowedSession {
   /// Called when Redis has refused a read, or its reply was malformed.
   mutating func refused(now: MonotonicTime) { readAgain(at: now + Self.refusalPause) }
 
-  /// Called when too few replicas have confirmed the read, so that a failover may lose the entries. They are read again
-  /// with the next heartbeat.
+  /// Called when too few replicas have confirmed the read, so that a failover may lose the entries. The entries are
+  /// read again with the next heartbeat.
   mutating func unconfirmed(now: MonotonicTime) { readAgain(at: now + Self.confirmationPause) }
 
   private mutating func readAgain(at time: MonotonicTime) {
@@ -99,7 +100,7 @@ struct FollowedSession {
   /// - Parameter history: the present history of Redis.
   mutating func add(_ part: StreamPart, history: String, now: MonotonicTime) -> [FollowedChange] {
     let record = part.record
-    // A record without the present history may still be replaced. A notification follows.
+    // A record without the present history may still be replaced by its holder, which then sends a notification.
     guard record.history == history, !record.isNew, record.format <= SharedRecord.newestFormat else { return [] }
     hasMore = part.hasMore
     var changes: [FollowedChange] = []
@@ -112,10 +113,10 @@ struct FollowedSession {
       case .nothing: changes += restart()
       case .through(let number):
         changes.append(.continued(after: number, terms))
-        // Reads the entry that ends with this push again, for the gaps that it contains.
+        // The entry that ends with this push is read again, since it may contain further gaps.
         (last, next) = (number == 0 ? .none : PushEntryID(push: number - 1, count: .max), number + 1)
       }
-      // The part begins after the old end of the copy, which has changed, so it is discarded.
+      // The part begins after the old end of the copy. The end has changed, so the part is discarded.
       guard end == last else {
         needsRead = true
         return changes

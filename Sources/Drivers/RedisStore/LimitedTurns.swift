@@ -1,5 +1,5 @@
-/// Limits how many sessions are loaded, or have their state replaced, at the same time, because each of them needs
-/// memory meanwhile. The others wait in the order of their requests.
+/// Limits how many sessions are loaded, or have their state replaced, at the same time, because each of these sessions
+/// needs memory during that time. All other sessions wait in the order of their requests.
 struct LimitedTurns {
   private let limit: Int
   private var active: Set<String> = []

@@ -6,8 +6,8 @@ import Submissions
 
 /// A session whose holder is this gateway: its state, its writes, and its journal. Lives on the loop of the store.
 final class LocalSession {
-  /// A write takes submissions until it has this many bytes. Its changes become one entry of a stream, and an entry is
-  /// read as a whole.
+  /// A write takes submissions until it has this many bytes. The size is limited, since the changes of a write become
+  /// one entry of a stream, and an entry is read as a whole.
   private static var writeBytes: Int { 8 << 20 }
 
   let name: String
@@ -19,12 +19,12 @@ final class LocalSession {
   private(set) var write: SessionWrite?
   /// Writes that are stored but not confirmed, so that a failover may lose them.
   private var unconfirmed: [SessionWrite] = []
-  /// The last entry of the stream of pushes after `write` is stored.
+  /// The entry that is the last in the stream of pushes once `write` is stored.
   private(set) var lastPush: PushEntryID
   /// The bytes of the stored state, and of the changes that were stored after it.
   private var stateBytes: Int
   private var changeBytes: Int
-  /// The first push that the stream keeps after `write` is stored.
+  /// The first push that the stream keeps once `write` is stored.
   private var firstKept: UInt64 = 1
 
   // MARK: The present term
@@ -129,7 +129,8 @@ final class LocalSession {
     var made = SessionWrite(
       number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
       position: content.state.log.lastPosition, cost: cost)
-    // The id of a gap before the oldest kept push has the number of the push before the gap.
+    // An entry with the gap before the oldest kept push has the number of the push before the gap. This entry must be
+    // kept, too.
     if drops { made.firstKept = first - 1 }
     content.forEachPushRow { [self] bytes, range, _, last in
       made.pushes.append(row(bytes.bytes.extracting(range), last: last))

@@ -46,12 +46,12 @@ package enum LogCommand {
 
   // A session. Replies: `done`, `other`; and `part` to a `read`.
   case acquire(Acquisition, String)
-  /// - `number`: the sequence after this write. Unchanged if this is only a part of a write.
+  /// - `number`: the sequence after this command. It does not change if the command is only a part of a write.
   /// - `firstKept`: pushes before it may be dropped; nil if all are kept.
   /// - `changes`: may be empty.
   case append(
     String, LogCondition, number: UInt64, firstKept: UInt64?, changes: [UInt8], pushes: ArraySlice<LogRow>)
-  /// A part of a state for `replace`, counted from 1. The sequence is not compared.
+  /// Stores a part of a state for `replace`. Parts are counted from 1. The sequence of the condition is not compared.
   case stage(String, LogCondition, number: UInt64, part: Int, [UInt8])
   case replace(String, LogCondition, number: UInt64, parts: Int)
   case stamp(String, LogCondition, history: String, counter: UInt32)
@@ -93,7 +93,7 @@ package enum LogCommand {
     }
   }
 
-  /// Whether the command stores entries. A full engine refuses these, but may accept all other commands.
+  /// Whether the command stores entries. A full engine refuses such commands, but may accept all others.
   var hasEntries: Bool {
     switch self {
     case .append, .stage: true
@@ -136,8 +136,8 @@ package struct StreamPart {
     self.hasMore = hasMore
   }
 
-  /// About how many bytes one command reads. Redis executes no other command meanwhile. The first part of a stream is
-  /// small, so that a flight has room for many streams: most streams are short, or have few new entries.
+  /// About how many bytes one command reads. Redis executes no other command during a read. The first part of a stream
+  /// is small, so that a flight has room for many streams: most streams are short, or have few new entries.
   static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
 }
 

@@ -8,15 +8,14 @@ final class LogFlight {
   /// A flight with this many bytes accepts no further session. A larger flight would delay the sessions in it for too
   /// long, and could exceed the timeout of a command.
   private static var fullBytes: Int { 8 << 20 }
-  /// The minimum size with which a command counts. It keeps the number of commands in a flight far below the limit of a
-  /// connection (`RedisPipeline.commandLimit`).
+  /// Bytes that are added to the size of each command. They keep the number of commands in a flight far below the limit
+  /// of a connection (`RedisPipeline.commandLimit`).
   private static var commandBytes: Int { 512 }
 
   private let replicas: Int
   private var commands: [LogCommand] = []
   private var completions: [Completion] = []
-  /// The sum of the sizes of the commands. A command counts with its own bytes or the bytes of its reply, whichever are
-  /// more.
+  /// The sum of `LogCommand.bytes` and `commandBytes` over all commands.
   private var bytes = 0
   private var landing = LogLanding(replies: [], isConfirmed: true)
   /// Whether a command stores entries.
@@ -31,7 +30,7 @@ final class LogFlight {
   var firstRefusal: LogRefusal? { landing.refusals.first }
 
   /// Why the engine refuses all writes of this gateway, or its replicas do not confirm them. nil if the writes are
-  /// accepted, or an error concerns one session only.
+  /// accepted, or if each error concerns one session only.
   var refusal: StoreRefusal? {
     if let refusal = landing.refusals.first(where: \.concernsAllWrites) { return .error(refusal.reason) }
     return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed the changes")

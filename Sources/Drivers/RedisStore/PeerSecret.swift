@@ -2,12 +2,12 @@ import ByteStreams
 import Replication
 
 /// The secret by which the gateways recognise each other. The first gateway stores it. All gateways read it again from
-/// time to time. After Redis has lost all data, one gateway stores its secret again, and the others adopt it.
+/// time to time. After Redis has lost all data, one gateway stores its secret again, and the other gateways adopt it.
 struct PeerSecret {
   private(set) var text: String
   private var dueIn = 0
 
-  /// 20 heartbeats: every five seconds with the default interval.
+  /// Number of heartbeats between two reads of the secret. With the default interval, they take five seconds.
   private static var beats: Int { 20 }
 
   init(using generator: inout some RandomNumberGenerator) {

@@ -1,7 +1,7 @@
 import ByteStreams
 
 /// A queue of the names of sessions that may have something to do, without duplicates. A session that is inserted again
-/// after each flight goes to the end, so it does not delay the others.
+/// after each flight goes to the end, so it does not delay other sessions.
 struct PendingSessions {
   private var queue = RingDeque(filler: "")
   private var names: Set<String> = []

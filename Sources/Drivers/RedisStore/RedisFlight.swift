@@ -6,7 +6,7 @@ import RedisProtocol
 
 /// Commands that are sent to Redis together and are followed by a WAIT, and their replies.
 final class RedisFlight {
-  /// How long WAIT may block. Shorter than the timeout of a command, to leave time for the commands before it.
+  /// How long WAIT may block. It is shorter than the timeout of a command, to leave time for the commands before WAIT.
   private static var waitMilliseconds: UInt64 { 500 }
 
   private let connection: RedisConnection

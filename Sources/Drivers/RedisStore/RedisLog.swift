@@ -11,8 +11,8 @@ import Replication
 final class RedisLog: SharedLog {
   /// Pause between the end of a connection and the next attempt. The connector waits longer if attempts fail.
   private static var pause: TimeSpan { .milliseconds(100) }
-  /// Maximum bytes of a reply. A part of a stream exceeds the requested size by at most one entry, and an entry has at
-  /// most one write.
+  /// Maximum bytes of a reply. A part of a stream exceeds the requested size by at most one entry, and an entry
+  /// contains at most one write.
   private static var replyBytes: Int { 256 << 20 }
 
   private let loop: LoopContext
@@ -61,12 +61,12 @@ final class RedisLog: SharedLog {
 
   private func connect() { for slot in slots { slot.connector.connect(for: slot) } }
 
-  /// Reconnects at once: until the old primary closes the connections, it may accept writes for seconds, and these
+  /// Reconnects at once. The old primary may accept writes for seconds before it closes the connections, and these
   /// writes would be lost.
   private func primaryHasMoved(to address: RedisAddress, says sentinel: Int) {
     guard !slots.allSatisfy({ $0.connection?.endpoint.address == address }) else { return }
     reset(.disconnected("a Sentinel says that the primary is \(address) now"))
-    // The attempts begin after the pause.
+    // The attempts begin after the pause, so all of them use the preferred Sentinel.
     for slot in slots { slot.connector.prefer(sentinel) }
   }
 

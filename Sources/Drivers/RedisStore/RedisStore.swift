@@ -35,8 +35,8 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// read.
   func store(_ store: RedisStore, servesReadersOf name: String)
 
-  /// A client has created the session, at this gateway or another. `definition.storedName` returns its name in the
-  /// store.
+  /// A client has created the session, at this gateway or another gateway. `definition.storedName` returns its name in
+  /// the store.
   func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
 
   /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called for it.
@@ -90,7 +90,7 @@ package enum FollowedChange: Sendable {
   /// New entries may not be reported before the next `isCurrent`, because Redis cannot be reached or has another
   /// history.
   case isOutdated
-  /// The session is no longer followed. An incomplete copy is now useless.
+  /// The session is no longer followed. An incomplete copy is of no use now.
   case ended
 }
 
@@ -182,7 +182,8 @@ package final class RedisStore: Sendable {
   /// From now on, this gateway acquires the session when it has no holder, and calls `finds` when another gateway is
   /// the holder.
   ///
-  /// - Parameter mayAcquire: whether this gateway may become the holder. Has no effect if it is the holder already.
+  /// - Parameter mayAcquire: whether this gateway may become the holder. This has no effect if the gateway is the
+  ///   holder already.
   package func join(_ name: String, mayAcquire: Bool = true) {
     _ = submissions.add(Command.join(name, mayAcquire: mayAcquire))
   }
@@ -194,7 +195,7 @@ package final class RedisStore: Sendable {
   /// Reports the pushes of the session for a minute from now on.
   ///
   /// - Parameters:
-  ///   - refresh: if it is greater than in all earlier calls, the session is read again, and `refreshed` is then
+  ///   - refresh: if it is greater than in all earlier calls, the session is read again. After that, `refreshed` is
   ///     reported with this number.
   ///   - hasReaders: whether to notify the holder that clients wait for pushes here.
   package func follow(_ name: String, refresh: UInt64 = 0, hasReaders: Bool = false) {
@@ -241,13 +242,13 @@ package final class RedisStore: Sendable {
   /// Whether this gateway has no descriptors left for the connection of another created session.
   package var isFull: Bool { hasNoDescriptors.load(ordering: .relaxed) }
 
-  /// Called when the gateway is about to end. It keeps its sessions but acquires none, not even a session that it has
-  /// just lost. Other gateways no longer name it as a successor.
+  /// Called when the gateway is about to end. It keeps its sessions but acquires no further session, not even a session
+  /// that it has just lost. Other gateways no longer name this gateway as a successor.
   package func drain() { _ = submissions.add(Command.drain) }
 
-  /// Releases all sessions, and ends. The sockets of the sessions must be closed before. Calls `then` on the store's
-  /// loop at the end. If Redis does not work, the store ends only once Redis works again, so a caller should wait no
-  /// longer than for the shutdown of its sessions.
+  /// Releases all sessions, and ends. The sockets of the sessions must be closed before this call. Calls `then` on the
+  /// store's loop at the end. If Redis does not work, the store ends only once Redis works again, so a caller should
+  /// wait no longer than for the shutdown of its sessions.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
 
   /// Whether this gateway may write to the upstreams of its sessions now. Must be checked before each write.
@@ -262,7 +263,7 @@ package final class RedisStore: Sendable {
   package var state: StoreState { condition.withLock { $0 } }
 
   /// A digest of the settings that must be the same at all gateways. Each gateway compares it with the digests of the
-  /// others.
+  /// other gateways.
   package var configuration: String { settingsDigest.withLock { $0 } }
 
   /// Called after a reload of the settings.
@@ -297,8 +298,8 @@ package final class RedisStore: Sendable {
   func report(damage: String?) { condition.withLock { $0.damage = damage } }
 }
 
-/// The signal of a driver, which is created on its loop. Commands that are submitted earlier wait for the driver's
-/// first turn.
+/// The signal of a driver, which is created on its loop. Commands that are submitted before the signal exists wait for
+/// the driver's first turn.
 private final class SignalBox: Sendable {
   private let signal = Locked<Signal?>(nil)
 

@@ -6,9 +6,9 @@ import Totals
 
 /// The list of created sessions: this gateway's copy, and its changes.
 extension RedisStoreDriver {
-  /// Maximum number of pending changes, and of pending look-ups. Further ones are refused, so that memory does not grow
-  /// while clients create sessions and Redis is slow. One owner's changes, and one client's look-ups, are limited to a
-  /// share.
+  /// Maximum number of pending changes, and of pending look-ups. Further changes and look-ups are refused, so that
+  /// memory does not grow while clients create sessions and Redis is slow. One owner's changes, and one client's
+  /// look-ups, are limited to a share.
   private static var waiting: Reserve { Reserve(limit: 1_024) }
   /// Maximum number of changes in a flight, so that clients that create sessions leave room for entries. If a WAIT
   /// takes 5 ms, this allows 12,800 changes per second.
@@ -35,8 +35,8 @@ extension RedisStoreDriver {
       return
     }
     if case .removeIdle = change.kind {
-      // The removal of an idle session is requested repeatedly, so it need not wait for Redis. A waiting removal could
-      // remove a session that clients use again by then.
+      // The removal of an idle session is requested repeatedly, so it need not wait for Redis. A removal that has
+      // waited could remove a session that clients have begun to use again.
       let isPending = changes.contains { $0.change.request == nil && $0.change.definition == change.definition }
       guard sharedLog.isUp, !isPending else { return }
     }
@@ -51,7 +51,7 @@ extension RedisStoreDriver {
         if case .page(let page) = reply { add(page) } else { definitions.failed() }
       }
     }
-    // Removals first, so that later changes find these names free.
+    // Removals are sent first, so that later changes find these names free.
     var room = Self.returnedPerFlight
     while room > 0, !flight.isFull, let name = returned.takeFirst() {
       guard let (definition, code) = definitions.returned[name] else { continue }
@@ -120,7 +120,8 @@ extension RedisStoreDriver {
       defined(change, isConfirmed: isConfirmed)
     case .other(let text, let version):
       let other = SessionDefinition(text.span)
-      // The notification may not have arrived yet, but the client must find the session.
+      // The notification about the other definition may not have arrived yet. The definition is adopted now, since the
+      // client must find the session.
       if let other, let version { report(definitions.adopt(change.name, other, at: version)) }
       if let other, definitions.hasRemoved(other) { return sendAgain(change) }
       noteOther(change, .exists(other))
@@ -175,8 +176,8 @@ extension RedisStoreDriver {
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
       end(change, isConfirmed ? .done : .failed)
     case .other(let text, _):
-      // Another request has removed the session already. Forgetting it here lets a client remove a new session that has
-      // the name by now.
+      // Another request has removed the session already. This gateway forgets the session here, so that a client can
+      // remove a new session that has the name by now.
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
       end(change, text.isEmpty ? .done : .failed)
     case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)
@@ -202,7 +203,7 @@ extension RedisStoreDriver {
       guard !request.isAbandoned else { continue }
       pendingLookups.append(request)
       var version: [UInt8]?
-      // The version is read before the definition, so that a removal in between counts as a later change.
+      // The version is read before the definition, so that a removal between the two reads counts as a later change.
       flight.send(.readVersion) { reply, _ in version = reply.value }
       flight.send(.readDefinition(name)) { [unowned self] reply, _ in
         if let definition = reply.value.flatMap({ SessionDefinition($0.span) }) {
@@ -251,13 +252,15 @@ extension RedisStoreDriver {
 
   func report(_ changes: [DefinitionList.Change]) {
     store.setKnowsDefinitions(definitions.isComplete)
-    // This includes sessions whose removal Redis has refused. Each heartbeat calls `report`, even without changes.
+    // The list `returned` includes sessions whose removal Redis has refused. Their removal is tried again, since each
+    // heartbeat calls `report`, even without changes.
     if returned.count == 0 { returned.insert(definitions.returned.keys) }
     for change in changes {
       switch change {
       case .defined(let name, let definition): delegate?.store(store, defines: name, definition)
       case .removed(let name, let definition, let code):
-        // Reported before the loss, so that requests which the loss ends find the session closed.
+        // The removal is reported before the session is lost, so that requests which this loss ends find the session
+        // closed.
         delegate?.store(store, removes: name, definition, code: code)
         forget(definition.storedName(name))
       }
@@ -282,8 +285,8 @@ extension RedisStoreDriver {
     forgetIfUnused(name)
   }
 
-  /// Called when the connection has ended. The outcome of the sent changes is then unknown, so they are sent again,
-  /// except removals of idle sessions.
+  /// Called when the connection has ended. The outcome of the sent changes is unknown, so they are sent again, except
+  /// removals of idle sessions.
   func disconnectDefinitions() {
     endLookups()
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }

@@ -19,12 +19,12 @@ extension RedisStoreDriver {
 
   private func endTerms() {
     let last = store.submissions.lastSubmitted
-    // Takes the submitted notes now, before the next term has a new journal.
+    // The submitted notes must be taken now, before the next term has a new journal.
     areNotesDue = true
     for session in journals.values {
       let wasReported = session.isReported
       session.endTerm(after: last)
-      // Its next term would open a socket that must be closed again soon.
+      // In its next term, the session would open a socket that must be closed again soon.
       if isDraining { releaseSoon(session) }
       if wasReported { delegate?.store(store, lost: session.name, .deadline) }
     }

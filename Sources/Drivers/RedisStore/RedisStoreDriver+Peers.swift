@@ -5,8 +5,9 @@ import Logging
 import Reactor
 import Replication
 
-/// Checks that the gateways can reach each other, and that they connect each session to the same hosts. Such faults of
-/// the settings would otherwise show as requests that no gateway serves, or as messages of another installation.
+/// Checks that the gateways can reach each other, and that they connect each session to the same hosts. Without these
+/// checks, such faults of the settings would show only as requests that no gateway serves, or as messages of another
+/// installation.
 extension RedisStoreDriver {
   /// Called with each heartbeat.
   func checkPeers() {
@@ -65,7 +66,7 @@ extension RedisStoreDriver {
 
 /// An attempt to connect to another gateway. It sends nothing.
 private final class PeerAttempt: LoopTask, TimerTarget {
-  /// Long enough for the loss of the first packet.
+  /// The timeout is long enough for an attempt whose first packet is lost once and sent again.
   static var timeout: TimeSpan { .seconds(2) }
 
   private let destination: DialDestination

@@ -16,7 +16,8 @@ extension RedisStoreDriver {
         isDraining: isDraining || hasNoRoom(for: name), isBusy: !loads.hasRoom, watch, heartbeat, now: now,
         using: &loop.entropy)
     else { return }
-    // The quick case: nearly all candidates have nothing to do, and each heartbeat checks all of them.
+    // This case is handled first, for speed: nearly all candidates have nothing to do, and each heartbeat checks all of
+    // them.
     if case .none = command { return }
     switch command {
     case .none: break
@@ -61,8 +62,8 @@ extension RedisStoreDriver {
     if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
   }
 
-  /// Whether this is a created session and no descriptors are left for its connection. Checked again with each
-  /// heartbeat.
+  /// Whether this is a created session and no descriptors are left for its connection. Each heartbeat checks this
+  /// again.
   private func hasNoRoom(for name: String) -> Bool {
     createdLocal + loadingCount + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
@@ -221,7 +222,8 @@ extension RedisStoreDriver {
     if case .none = command, beginReplacement(of: session) { advance(session, flight) }
   }
 
-  /// Calls `body`, which reports a result to the session. Does nothing if the session was lost meanwhile.
+  /// Calls `body`, which reports a result to the session. Does nothing if the session was lost after the command was
+  /// sent.
   private func ifLocal(_ session: LocalSession, _ body: (LocalSession) -> Void) {
     guard isLocal(session) else { return }
     body(session)
@@ -267,7 +269,8 @@ extension RedisStoreDriver {
     becomeHolder(of: next)
   }
 
-  /// Gives a faulty session up. Acknowledged entries stay stored, and the next holder continues from them.
+  /// Gives a faulty session up. Entries that were reported as stored stay stored, and the next holder continues from
+  /// them.
   private func stopIfFaulty(_ session: LocalSession) -> Bool {
     guard session.isFaulty else { return false }
     logger.error(

@@ -13,7 +13,7 @@ import Submissions
 /// burst of entries needs one append per session, and one WAIT for all sessions.
 final class RedisStoreDriver {
   /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s, and with the default
-  /// `store.lease`, the deadline is 3.5 s or more away.
+  /// `store.lease`, the deadline is at least 3.5 s away.
   private static var patience: TimeSpan { .seconds(3) }
   /// Time between two log lines about refused commands. A full Redis refuses several each second.
   private static var refusalInterval: TimeSpan { .seconds(30) }
@@ -48,7 +48,7 @@ final class RedisStoreDriver {
   private(set) var sessions: [String: SessionRole] = [:]
   /// Sessions that are being acquired and read. The entries of a session are in memory until all of them are read.
   var loads: LimitedTurns
-  /// Sessions whose whole state is being written. The state is in memory meanwhile.
+  /// Sessions whose whole state is being written. During that time, the encoded state is in memory.
   var replacements: LimitedTurns
   /// The number of sessions that the present flight acquires.
   var acquiring = 0
@@ -85,7 +85,8 @@ final class RedisStoreDriver {
   private var departure = MonotonicTime.zero
   private var nextRefusalLine = MonotonicTime.zero
   private var closing: [@Sendable () -> Void] = []
-  /// Whether this gateway acquires no further session (`isDraining`), and whether it releases all (`isClosing`).
+  /// Whether this gateway acquires no further session (`isDraining`), and whether it releases all sessions
+  /// (`isClosing`).
   private(set) var isDraining = false
   private(set) var isClosing = false
   private var timers: [Timer: LoopTimer] = [:]
@@ -138,7 +139,8 @@ final class RedisStoreDriver {
 
   func noteAll() { pending.insert(sessions.keys) }
 
-  /// Sends all commands that are ready, unless a flight is on its way. Its landing then begins the next turn.
+  /// Sends all commands that are ready, unless a flight is on its way. In this case the next turn begins when the
+  /// flight lands.
   func turn() {
     checkDeadline()
     while flight == nil {
@@ -187,7 +189,7 @@ final class RedisStoreDriver {
     decideDefinitions(flight)
     pending.insert(loads.next())
     pending.insert(replacements.next())
-    // Sessions that are noted meanwhile are served by the next flight.
+    // Sessions that are noted during this loop are served by the next flight.
     for _ in 0..<pending.count {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
       guard let entry = sessions[name] else { continue }
@@ -232,7 +234,8 @@ final class RedisStoreDriver {
 
   private func perform(_ command: RedisStore.Command) {
     switch command {
-    // The session was removed while the command waited. Nothing would ever remove its entry.
+    // The session was removed while the command waited. If the command were performed, nothing would ever remove the
+    // entry that it creates.
     case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name, let mayAcquire):
       sessions[name]?.local?.isLeaving = false
@@ -265,7 +268,7 @@ final class RedisStoreDriver {
       isDraining = true
       for (name, entry) in sessions { stopAcquiring(name, entry) }
       for session in journals.values where !session.isReported { releaseSoon(session) }
-      // Sent before any session is released, so that no gateway names this gateway as a successor.
+      // The heartbeat is sent before any session is released, so that no gateway names this gateway as a successor.
       heartbeat.hasten()
       sendHeartbeat()
     case .close(let then):
@@ -406,7 +409,8 @@ extension RedisStoreDriver: TimerTarget {
       areNotesDue = true
       turn()
     case .patience:
-      // Refusals have a more specific reason, and their own time limit. They may have ended with the connection.
+      // During refusals, `StoreRefusals` decides, with its own time limit and a more specific reason. The refusals may
+      // have ended with the connection, so this is checked again later.
       if refusals.hasEnded(by: loop.now) {
         setFailure(lastFailure, lastCause)
       } else {

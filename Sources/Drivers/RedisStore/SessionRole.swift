@@ -15,7 +15,7 @@ final class SessionRole {
   }
 
   var phase = Phase.none
-  /// An acquisition that is not used. It is released before anything else.
+  /// An acquisition that is not used. It is released before this gateway acts as a candidate again.
   var unwanted: Acquisition?
   /// The copy of a followed session. A local session is still followed until this gateway is reported as its holder.
   var followed: FollowedSession?
@@ -33,7 +33,8 @@ final class SessionRole {
     if case .none = phase { unwanted == nil && followed == nil } else { false }
   }
 
-  /// nil unless this gateway is to become the holder. Setting it does not end a loading in progress.
+  /// nil unless this gateway is to become the holder. Setting a candidate does not end a loading in progress, but
+  /// setting nil does.
   var candidate: Candidate? {
     get {
       switch phase {

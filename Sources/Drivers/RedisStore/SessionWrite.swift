@@ -13,7 +13,7 @@ struct SessionWrite {
   let lastTicket: UInt64
   /// The position after the last push or gap.
   let position: UInt64
-  /// The part of the limit on pending bytes that its entries use.
+  /// The part of the limit on pending bytes that the entries of this write use.
   let cost: Int
   var pushes: [LogRow] = []
   /// The other entries, or the parts of a state.

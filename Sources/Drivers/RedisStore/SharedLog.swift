@@ -19,7 +19,7 @@ package protocol SharedLog: AnyObject {
   /// Executes commands in order, each in one step. Reports them together, when all have replies and it is known whether
   /// a failover can lose them. If the connection ends first, `then` is not called.
   ///
-  /// - Returns: false if not all commands could be sent. The caller then resets the log.
+  /// - Returns: false if not all commands could be sent. In this case the caller resets the log.
   func send(_ commands: [LogCommand], on lane: LogLane, then: @escaping (LogLanding) -> Void) -> Bool
 
   /// The owner gets a report for each subject. A notification before this report can be missed.

@@ -3,7 +3,7 @@ import Replication
 /// Writes a whole state: first the pushes that Redis lacks, then the parts of the state. The last command replaces the
 /// stored state with the new state.
 final class StateReplacement {
-  /// About how many bytes the pushes of one command have. One row may exceed it.
+  /// About how many bytes the pushes of one command have. A single row may be larger.
   private static var groupBytes: Int { 4 << 20 }
 
   private let write: SessionWrite

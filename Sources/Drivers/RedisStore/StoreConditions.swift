@@ -27,12 +27,14 @@ struct StoreConditions {
 
   /// Time between two checks of the eviction policy, which an operator may change at any time.
   private static var memoryInterval: TimeSpan { .seconds(60) }
-  /// Long enough for the restart of a replica, which is no reason for a warning.
+  /// How long replicas may be missing before the warning. The restart of a replica takes less time, and is no reason
+  /// for a warning.
   private static var replicasPatience: TimeSpan { .seconds(10) }
-  /// Long enough for the roll-out of a change, while gateways have different settings. Gateways that have ended are no
-  /// longer checked.
+  /// How long gateways may have different settings before the warning. The roll-out of a change usually takes less
+  /// time. Gateways that have ended are no longer checked.
   private static var configurationPatience: TimeSpan { .seconds(60) }
-  /// A gateway may be killed between its last heartbeat and the attempt to connect to it.
+  /// How long a gateway may be unreachable before the warning. A shorter failure may mean only that the gateway was
+  /// killed between its last heartbeat and the attempt to connect to it.
   private static var unreachablePatience: TimeSpan { .seconds(1) }
 
   private var conditions: [Kind: Condition] = [:]

@@ -25,7 +25,7 @@ enum StoreRefusal {
 /// Decides when the store counts as failed while its connections work: when Redis or its replicas have refused writes
 /// for too long.
 struct StoreRefusals {
-  /// How long refusals may last. Longer than a short refusal because of a slow replica or a snapshot. After this time
+  /// How long refusals may last. Refusals because of a slow replica or a snapshot are usually shorter. After this time
   /// without a refusal, the refusals count as ended, since a refused write would have been repeated by then.
   private static var patience: TimeSpan { .seconds(2) }
 

@@ -29,7 +29,7 @@ struct StoreScript {
   static let release = StoreScript("release", .release)
   static let define = StoreScript("define", .define)
   static let remove = StoreScript("remove", .remove)
-  /// Only reads, so it is not part of the protocol in `Replication`.
+  /// The script only reads, so it is not part of the protocol in `Replication`.
   static let read = StoreScript(
     "read", RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
 

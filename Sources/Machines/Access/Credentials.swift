@@ -26,7 +26,7 @@ package final class Credentials: Sendable {
   package let jwt: JWT?
 
   /// - Parameters:
-  ///   - tokens: at a reload, created with the tokens of `previous` as `sharingGrantsOf`.
+  ///   - tokens: at a reload, the table must be created with the tokens of `previous` as `sharingGrantsOf`.
   ///   - previous: the credentials that these replace at a reload. Grants of unchanged tokens and keys stay valid. If
   ///     the policy for JWT has changed, the grants of all keys end.
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
@@ -38,8 +38,8 @@ package final class Credentials: Sendable {
     }
   }
 
-  /// Revokes the grants of tokens and keys that `current` does not have. Call it after every event loop uses `current`.
-  /// Otherwise a loop would refuse tokens whose rights have merely changed.
+  /// Revokes the grants of tokens and keys that `current` does not have. Call this only when every event loop uses
+  /// `current`. A loop with the old credentials would refuse tokens whose rights have merely changed.
   package func revokeGrants(notIn current: Credentials?) {
     tokens?.revokeGrants(notIn: current?.tokens)
     for key in jwt?.keys.keys ?? [] where current?.jwt?.keys.keys.contains(where: { $0 === key }) != true {

@@ -9,8 +9,8 @@ package enum JSONWebToken {
   static let maximumHeaderMembers = 32
   static let maximumClaims = 128
 
-  /// These parameters name a key or a place from which to get it, change how the token is read, or must be understood
-  /// (RFC 8725 §3.10, RFC 7515 §4.1.11).
+  /// Parameters that no header may have. They name a key or a place from which to get it, change how the token is read,
+  /// or list parameters that must be understood (RFC 8725 §3.10, RFC 7515 §4.1.11).
   static let refusedParameters = ["jku", "x5u", "jwk", "x5c", "crit", "b64", "zip"]
 
   /// Returns the grant of a valid token. The result depends only on the arguments.

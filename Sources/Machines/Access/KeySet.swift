@@ -3,7 +3,8 @@ import Signatures
 
 /// The keys that verify JWT: a JWK Set (RFC 7517), or public keys in PEM.
 package struct KeySet: Sendable {
-  /// A file that cannot be used. The whole file is refused: without an omitted key, clients would be refused later.
+  /// A file that cannot be used. The whole file is refused: if only the faulty key were left out, clients would be
+  /// refused later.
   package struct Invalid: Error, Equatable, Sendable, CustomStringConvertible {
     package let description: String
     init(_ description: String) { self.description = description }
@@ -13,8 +14,8 @@ package struct KeySet: Sendable {
   package static var maximumBytes: Int { 256 << 10 }
   /// Maximum number of keys. An issuer that rotates its keys has a few.
   package static var maximumKeys: Int { 64 }
-  /// Maximum number of keys that are tried for one token, since each costs the verification of a signature. Enough for
-  /// a rotation.
+  /// Maximum number of keys that are tried for one token, since each costs the verification of a signature. They are
+  /// enough for a rotation.
   package static var maximumCandidates: Int { 4 }
 
   private(set) var keys: [VerificationKey] = []
@@ -51,8 +52,8 @@ package struct KeySet: Sendable {
     return candidates
   }
 
-  /// Requires that each key belongs to one issuer (RFC 8725 §3.8): otherwise one issuer could sign tokens in the name
-  /// of another.
+  /// Requires that each key belongs to one issuer (RFC 8725 §3.8). Without this rule, one issuer could sign tokens in
+  /// the name of another.
   func checkIssuers(_ policy: JWTPolicy) throws(Invalid) {
     for key in keys {
       guard let issuer = key.issuer else { continue }

@@ -3,7 +3,7 @@ import ByteStreams
 /// Which sessions or topics a client may use: exact names, and prefixes with a final `*`.
 package struct NamePatterns: Hashable, Sendable, CustomStringConvertible {
   private struct Pattern: Hashable, Sendable {
-    /// The end of the pattern's text in `text`. It begins at the end of the previous pattern.
+    /// The end of the pattern's text in `text`. The text begins at the end of the previous pattern.
     let end: UInt16
     let isPrefix: Bool
   }
@@ -50,7 +50,7 @@ package struct NamePatterns: Hashable, Sendable, CustomStringConvertible {
     for name in names { try add(Array(name.utf8).span) }
   }
 
-  /// Adds a name, or with a final `*` all names that begin with the text before it.
+  /// Adds a name. With a final `*`, adds all names that begin with the text before the `*`.
   package mutating func add(_ name: Span<UInt8>) throws(Invalid) {
     guard !name.isEmpty else { throw .emptyName }
     guard patterns.count < Self.maximumCount else { throw .tooMany }

@@ -4,18 +4,19 @@ import ByteStreams
 /// several shards; each key belongs to one shard.
 ///
 /// A rate is limited by the generic cell rate algorithm (ITU-T I.371). Per key and rate it stores only the time at
-/// which all earlier uses are paid off. So a limit is exact over every interval: at most `burst` uses plus the uses
-/// that the rate allows. A refused use costs nothing.
+/// which all earlier uses are *paid off*: at which the whole burst is available again. So a limit is exact over every
+/// interval: at most `burst` uses plus the uses that the rate allows. A refused use costs nothing.
 ///
 /// `maximumKeys` limits the memory. A key whose uses are all paid off is like a new key, and its place is reused. If
 /// all keys of a shard are in use, new keys have one common place with one set of limits. So active clients keep
-/// exactly their limits, and unknown clients together get little.
+/// exactly their limits, and all new clients together get little.
 package struct RateTable: Sendable {
-  /// Maximum number of keys with a place of their own. With 64 shards, 98,304.
+  /// Maximum number of keys with a place of their own. 64 shards together have 98,304.
   package static var maximumKeys: Int { maximumSlots / 4 * 3 }
   private static var maximumSlots: Int { 2_048 }
   private static var minimumSlots: Int { 16 }
-  /// Minimum time between two searches for unused places. Otherwise each request of a new client could cause a search.
+  /// Minimum time between two searches for unused places. Without it, each request of a new client could cause a
+  /// search.
   private static var sweepInterval: TimeSpan { .milliseconds(100) }
 
   /// The limits to enforce. A limit of nil does not apply.
@@ -68,7 +69,7 @@ package struct RateTable: Sendable {
   package struct Standing: Equatable, Sendable {
     /// Uses that are available now.
     package let remaining: Int
-    /// The time until one more use is available. Zero if all are.
+    /// The time until one more use is available. Zero if all uses are available.
     package let next: TimeSpan
   }
 
@@ -76,7 +77,7 @@ package struct RateTable: Sendable {
   package enum Verdict: Equatable, Sendable {
     /// `inCommon`: the use was counted in the common place of the clients that have no place of their own.
     case admitted(inCommon: Bool)
-    /// The use would be admitted after this time, if no other use is counted before.
+    /// The use would be admitted after this time, if no other use is counted in the meantime.
     case refused(wait: TimeSpan)
     /// The uses exceed the burst, so they can never be admitted.
     case impossible

@@ -100,7 +100,7 @@ enum TokenFile {
       place = value
     }
 
-    /// `=` and `:` are not allowed, so that a forgotten name is noticed.
+    /// A name must not contain `=` and `:`, so that a forgotten name is noticed.
     private static func isName(_ word: [UInt8]) -> Bool {
       (1...maximumNameBytes).contains(word.count)
         && word.allSatisfy { ASCII.isUnreserved($0) && $0 != UInt8(ascii: "~") || "@/+".utf8.contains($0) }

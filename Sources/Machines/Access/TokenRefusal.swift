@@ -17,7 +17,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
   case duplicateMember(Part)
   case tooManyMembers(Part)
 
-  // Its header.
+  // The header of the JWT.
   /// A parameter that names a key or a place from which to get it, or changes the meaning of the token.
   case parameter(String)
   case type
@@ -28,7 +28,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
   case otherAlgorithm
   case signature
 
-  // Its claims. The signature is valid.
+  // The claims of the JWT, whose signature is valid.
   case missing(Claim)
   case malformed(Claim)
   case expired
@@ -67,7 +67,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The reason for the client: complete once the signature is valid. Before that, it contains nothing that would help
+  /// The reason for the client. It is complete if the signature is valid. If not, it contains nothing that would help
   /// to forge a token.
   package var clientDescription: String {
     switch self {

@@ -3,7 +3,8 @@ import Digests
 
 /// The static tokens of a file. The table has only their SHA-256.
 package struct TokenTable: Sendable {
-  /// A file that cannot be used. The whole file is refused: without an omitted token, a client would be refused later.
+  /// A file that cannot be used. The whole file is refused: if only the faulty line were left out, a client would be
+  /// refused later.
   package struct Invalid: Error, Equatable, Sendable, CustomStringConvertible {
     package let description: String
     init(_ description: String) { self.description = description }

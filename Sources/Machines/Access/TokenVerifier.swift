@@ -1,7 +1,7 @@
 import ByteStreams
 import Digests
 
-/// Finds the grant of a bearer token. One per event loop, without a lock.
+/// Finds the grant of a bearer token. Each event loop has its own verifier, so no lock is needed.
 ///
 /// A static token, or a JWT that was verified before, costs one SHA-256 and a look-up.
 package struct TokenVerifier {
@@ -43,7 +43,7 @@ package struct TokenVerifier {
     guard Self.isToken68(token) else { throw .character }
     let digest = SecretDigest(of: token)
     if token.count <= TokenTable.tokenBytes.upperBound, let grant = credentials.tokens?.grant(for: digest) {
-      // Revoked: this loop has not replaced its credentials yet.
+      // If the grant is revoked, this loop has not replaced its credentials yet.
       guard !grant.isRevoked else { throw .unknown }
       return grant
     }

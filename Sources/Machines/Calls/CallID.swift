@@ -48,7 +48,7 @@ package struct CallID: Hashable, Sendable {
   // MARK: JSON
 
   /// Reads a JSON token. Returns nil unless it has the form of such an id. The digits of a UUID may be in either case,
-  /// since some upstreams normalize it.
+  /// since some upstreams change the case.
   package init?(token: Span<UInt8>) {
     if token.count == Self.numberDigits, let number = token.decimalValue(), token[0] != UInt8(ascii: "0") {
       form = .number

@@ -5,17 +5,17 @@ import UpstreamSession
 /// The calls of one session: requests that wait for their replies.
 ///
 /// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client gives up with
-/// `abandon`. The first outcome counts. After a timeout, `LateCalls` remembers the call for a while, so that a late
-/// reply is found. A value without socket, clock or randomness: the owner makes the ids, and reports messages and the
-/// ends of connections.
+/// `abandon`. If several outcomes are reported, the first counts. After a timeout, `LateCalls` remembers the call for a
+/// while, so that a late reply is found. It is a value without socket, clock or randomness: the owner makes the ids,
+/// and reports messages and the ends of connections.
 package struct CallTable: Sendable {
   /// Limits of one session.
   package struct Limits: Sendable {
-    /// Maximum concurrent calls of one client (`ReservedTotal`). Each is a held request. A quarter of the default of
-    /// `http.connections`.
+    /// Maximum concurrent calls of one client (`ReservedTotal`). Each is a held request. The limit is a quarter of the
+    /// default of `http.connections`.
     package var calls = 4_096
-    /// Maximum size of the replies that their clients have not collected. A client collects its reply in the next turn
-    /// of its loop, so the replies reach this limit only if a loop is stuck. A single larger reply is accepted.
+    /// Maximum size of the replies that clients have not collected yet. A client collects its reply in the next turn of
+    /// its loop, so the replies reach this limit only if a loop is stuck. A single larger reply is accepted.
     package var replyBytes = 64 << 20
     package var late = LateCalls.Limits()
 
@@ -49,7 +49,8 @@ package struct CallTable: Sendable {
     let lane: Int
     /// The client for which the call counts.
     let client: UInt64
-    /// The last connection that was given the request; nil if that connection has ended and the request is queued.
+    /// The last connection that was given the request; nil if there was none, or if that connection has ended and the
+    /// request is queued.
     var carrier: Generation?
     var outcome: Outcome?
     /// The number under which the request was sent last, if the upstream gets numbers.
@@ -188,7 +189,7 @@ package struct CallTable: Sendable {
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
     guard pending > 0 else { return [] }
     var lanes: [Int] = []
-    // Iterating over `calls`, which changes, would copy it.
+    // The loop changes `calls`. Iterating over `calls` itself would therefore copy it.
     for id in ids.values {
       guard let call = calls[id], call.outcome == nil, call.carrier == connection else { continue }
       if isQueued(call.sequence) {

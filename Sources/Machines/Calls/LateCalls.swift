@@ -9,10 +9,10 @@ package struct LateCalls: Sendable {
   package struct Limits: Sendable {
     /// How long a call is remembered after its timeout. After a timeout, a client needs time to request the late reply.
     package var time = TimeSpan.seconds(60)
-    /// The same as the maximum number of concurrent calls of one client.
+    /// Maximum number of remembered calls. It equals the maximum number of concurrent calls of one client.
     package var calls = 4_096
-    /// Maximum size of the replies. The default of `upstream.message_bytes`, so that a reply of any allowed size can be
-    /// kept.
+    /// Maximum size of the replies. It is the default of `upstream.message_bytes`, so that a reply of any allowed size
+    /// can be kept.
     package var replyBytes = 16 << 20
 
     package init() {}
@@ -131,8 +131,8 @@ package struct LateCalls: Sendable {
     // A table that had many calls frees its memory.
     if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }
     while !order.isEmpty, calls[order[order.front]] == nil { order.removeFirst() }
-    // Behind a call that is kept, forgotten calls of other clients stay in `order`. It is rebuilt when these are too
-    // many.
+    // Behind a call that is kept, forgotten calls of other clients stay in `order`. `order` is rebuilt when there are
+    // too many of them.
     guard order.count > 2 * limits.calls else { return }
     var rest = RingDeque<UInt64>(filler: 0)
     for position in order.front..<order.end where calls[order[position]] != nil { rest.append(order[position]) }

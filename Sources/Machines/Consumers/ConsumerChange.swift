@@ -4,15 +4,15 @@ import JournalCoding
 
 /// A change of a consumer that survives the process.
 package enum ConsumerChange: Equatable, Sendable {
-  /// The consumer was created, or its settings were changed. `position`: where a new consumer starts. Ignored if the
-  /// consumer exists.
+  /// The consumer was created, or its settings were changed. `position`: where a new consumer starts. It is ignored if
+  /// the consumer exists.
   case put(ConsumerSettings, position: UInt64)
   /// The position of the consumer, and the gap that it reports next.
   case moved(ConsumerProgress)
   /// A push was leased to a worker, or its lease was extended.
   case leased(Lease, end: JournalDeadline)
-  /// A lease of a push ended without an acknowledgement. `attempts`: the number of deliveries; 0 if it counts as never
-  /// delivered. `end`: when the push can be delivered again.
+  /// A lease of a push ended without an acknowledgement. `attempts`: the number of deliveries; 0 if the push counts as
+  /// never delivered. `end`: when the push can be delivered again.
   case released(number: UInt64, attempts: UInt32, end: JournalDeadline)
   /// These pushes are not to be delivered again: they were acknowledged, do not match the topics, or are part of a gap.
   case settled(first: UInt64, last: UInt64)
@@ -24,11 +24,11 @@ package enum ConsumerChange: Equatable, Sendable {
   case deadRemoved
   /// All dead letters are delivered again.
   case deadRetried
-  /// Only the time without use has changed, in milliseconds.
+  /// Only the time without use has changed. The value is in milliseconds.
   case unused(Int64)
   case removed
 
-  /// The size of the push or topics that the change refers to, in bytes; otherwise 0.
+  /// The size of the push or topics that the change contains, in bytes; 0 if it contains neither.
   package var size: Int {
     switch self {
     case .buried(let letter): letter.push.rendered.count
@@ -40,9 +40,10 @@ package enum ConsumerChange: Equatable, Sendable {
 
 /// The position of a consumer, and the gap that its next response reports. Positions are values of `Cursor.position`.
 package struct ConsumerProgress: Hashable, Sendable {
-  /// Every push up to it is settled.
+  /// Every push up to this position is settled.
   package var position: UInt64
-  /// Every push up to it was examined. Examined pushes that are not settled are still to be delivered.
+  /// Every push up to this position was examined, which means that it was read for this consumer. The examined pushes
+  /// that are not settled are leased or still to be delivered.
   package var frontier: UInt64
   package var missed: UInt64 = 0
   /// Number of all pushes that retention has removed before they were settled.
@@ -50,7 +51,8 @@ package struct ConsumerProgress: Hashable, Sendable {
   package var reasons: GapMarks = []
   /// Number of dead letters that were dropped to stay within the limits.
   package var droppedDead: UInt64 = 0
-  /// How long the consumer has been unused, in milliseconds. Time in which no process had the session does not count.
+  /// How long the consumer has been unused, in milliseconds. It does not include time in which no process had the
+  /// session.
   package var unused: Int64 = 0
 
   package init(position: UInt64, frontier: UInt64) {
@@ -191,9 +193,9 @@ extension JournalCoder {
 
   /// Reads or writes the time for which a consumer was unused, in milliseconds.
   ///
-  /// Earlier versions stored the wall-clock time of the last use. It is below `unusedOffset`, and is read as zero: a
-  /// step of the wall clock would falsify the time since then. These versions read a value with the offset as a time in
-  /// the future, so for them the consumer has just been used.
+  /// Earlier versions stored the wall-clock time of the last use. Such a value is below `unusedOffset` and is read as
+  /// zero, since a step of the wall clock would falsify the time since that use. An earlier version reads a value with
+  /// the offset as a time in the future, so for that version the consumer has just been used.
   fileprivate mutating func unused(_ value: Int64?) -> Int64 {
     let stored = signed(value.map { Self.unusedOffset + min(max(0, $0), Self.unusedOffset) })
     return max(0, stored - min(stored, Self.unusedOffset))

@@ -18,11 +18,11 @@ package struct ConsumerSettings: Equatable, Sendable {
   /// A consumer that is not used for this long is removed.
   package var idle = TimeSpan.hours(24 * 7)
   /// Whether the worker is the gateway. A push that the gateway has begun to deliver becomes a dead letter when
-  /// retention removes it. Not stored.
+  /// retention removes it. This flag is not stored.
   package var isWebhook = false
 
-  /// The minimum is long enough for a response to reach the worker. The maximum keeps a worker that died from
-  /// withholding a push for days.
+  /// The minimum is long enough for a response to reach the worker. The maximum ensures that a push is not withheld for
+  /// days when its worker has died.
   package static let visibilities = TimeSpan.milliseconds(100)...TimeSpan.hours(12)
   package static let deliveries: ClosedRange<UInt32> = 1...1_000
   package static let idleTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)
@@ -40,8 +40,8 @@ package struct ConsumerSettings: Equatable, Sendable {
     }
   }
 
-  /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if `TopicFilter`
-  /// does not accept it.
+  /// Adds a topic. With a final `*`, adds all topics that begin with the text before the `*`. Returns false if
+  /// `TopicFilter` does not accept it.
   package mutating func add(topic: [UInt8]) -> Bool {
     var changed = filter ?? TopicFilter()
     guard changed.add(topic.span) else { return false }

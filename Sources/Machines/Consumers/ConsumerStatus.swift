@@ -5,7 +5,7 @@ import Inbox
 package struct ConsumerStatus: Sendable {
   package let name: String
   package let settings: ConsumerSettings
-  /// Every push up to it is handled, or was reported as missing.
+  /// Every push up to this position is handled, or was reported as missing.
   package let position: Cursor
   /// Number of pushes after the position, of all topics.
   package let lag: UInt64
@@ -30,7 +30,7 @@ package struct ConsumerStatus: Sendable {
     deadBytes = consumer.queue?.dead.bytes ?? 0
     droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
     missed = consumer.queue?.missedTotal
-    // This visits all records of the queue.
+    // `nextDelayed` visits all records of the queue, so it is used for webhooks only.
     nextDelivery = settings.isWebhook ? consumer.queue?.nextDelayed : nil
   }
 
@@ -47,7 +47,7 @@ package struct ConsumerSummary: Sendable {
   package var consumers = 0
   package var leases = 0
   package var deadLetters = 0
-  /// Both numbers only increase. They include consumers that were removed.
+  /// This number and `droppedDeadLetters` only increase. They include dead letters of consumers that were removed.
   package var addedDeadLetters: UInt64 = 0
   package var droppedDeadLetters: UInt64 = 0
   /// The lag of the consumer that is furthest behind.
@@ -56,7 +56,7 @@ package struct ConsumerSummary: Sendable {
   package init() {}
 }
 
-/// Some consumers of a session, by name.
+/// Some consumers of a session, in the order of their names.
 package struct ConsumerPage: Sendable {
   package let consumers: [ConsumerStatus]
   /// Whether there are consumers with later names.
@@ -73,7 +73,7 @@ package struct ReceiveTurn: Sendable {
   let consumer: UInt64
   /// nil for a work-sharing consumer.
   let receiver: UInt64?
-  /// For other consumers: the position where the pushes begin, and the topics to read.
+  /// If the consumer is not work-sharing: the position where the pushes begin, and the topics to read.
   package var start: ReadStart?
   package let filter: TopicFilter?
 
@@ -98,7 +98,7 @@ package enum ConsumerRefusal: Error, Equatable, Sendable {
   case isWorkSharing
   /// The request requires a work-sharing consumer.
   case isExclusive
-  /// A later receive has replaced it.
+  /// A later receive has replaced this receive.
   case superseded
   /// The change cannot be stored.
   case notStored

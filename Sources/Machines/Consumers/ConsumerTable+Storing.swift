@@ -14,13 +14,13 @@ extension ConsumerTable {
     var names: Set<String> = []
   }
 
-  /// After a start, no consumer is removed within this time, or within its `idle` if that is shorter. So clients can
-  /// return to it.
+  /// After a start, a consumer is not removed within this time, or within its `idle` if that is shorter. So its clients
+  /// can return to it.
   static var graceTime: TimeSpan { .minutes(1) }
 
   /// Restores stored consumers. Leases continue until their deadlines. The time until idle consumers are removed
-  /// continues, too. It does not include the time in which no process had the session: only wall clocks could measure
-  /// it, and a step of a wall clock would remove consumers.
+  /// continues, too. The time in which no process had the session is not part of the time without use. Only a wall
+  /// clock could measure it, and a step of that clock would remove consumers.
   package init(restoring restored: StoredConsumers, from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
@@ -42,7 +42,7 @@ extension ConsumerTable {
   }
 
   /// The position of a consumer that is not work-sharing. If its reader started at a position of another log and has
-  /// acknowledged nothing since, it gets the gap `restart` again.
+  /// acknowledged nothing since, the reader gets the gap `restart` again.
   private static func position(of stored: StoredConsumer, _ source: some PushSource) -> Cursor {
     guard stored.progress.reasons.contains(.restart) else {
       return source.cursor(restoring: stored.progress.position)
@@ -97,12 +97,12 @@ extension ConsumerTable.Consumer {
     var present = progress(epoch)
     present.unused = storedUnused
     let isMoved = stored != present
-    // A consumer that was used since must not be removed early after a restart.
+    // If the consumer was used since the last stored change, it must not be removed too early after a restart.
     let isDue = unused < storedUnused || .milliseconds(unused - storedUnused) >= settings.unusedStep
     guard isMoved || isDue else { return changes }
     present.unused = unused
     stored = present
-    // The position comes first: pushes that are settled before it need not be kept.
+    // The position comes first, since settled pushes before the position need not be kept.
     return [isMoved ? .moved(present) : .unused(unused)] + changes
   }
 

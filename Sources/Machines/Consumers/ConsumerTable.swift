@@ -4,14 +4,16 @@ import Totals
 
 /// The consumers of a session: named readers whose positions the gateway keeps.
 ///
-/// A pure value, without clock, randomness or socket. A work-sharing consumer has a `LeaseQueue`. Any other consumer is
-/// one reader: it receives the pushes after its acknowledged position, repeatedly, until it acknowledges a later
-/// position.
+/// It is a pure value, without clock, randomness or socket. A work-sharing consumer has a `LeaseQueue`. Any other
+/// consumer is one reader: it receives the pushes after its acknowledged position, repeatedly, until it acknowledges a
+/// later position.
 package struct ConsumerTable: Sendable {
-  /// Clients choose the names, so their number needs a limit. One client may have this many (`ReservedTotal`).
+  /// Maximum number of consumers that one client may have (`ReservedTotal`). There must be a limit, since clients
+  /// choose the names.
   package static var maximumConsumers: Int { 1_000 }
-  /// Consumers that the configuration requires may exceed the limit above. When the configuration drops them, they
-  /// still count until they are idle.
+  /// Maximum number of consumers that are restored. It is larger than `maximumConsumers`, since consumers that the
+  /// configuration requires may exceed that limit. When the configuration no longer requires them, they remain until
+  /// they are idle.
   static var maximumRestored: Int { 2 * maximumConsumers }
   /// Maximum bytes of the dead letters of all consumers. Above it, the consumer with the most bytes drops its oldest
   /// dead letters.
@@ -29,7 +31,8 @@ package struct ConsumerTable: Sendable {
     /// The number of the latest receive. A receive with another number is superseded. Not used if there is a queue.
     var receiver: UInt64 = 0
     var queue: LeaseQueue?
-    /// The client that has created it; 0 if the client is unknown, or if the configuration created it.
+    /// The client that has created the consumer; 0 if the client is unknown, or if the configuration created the
+    /// consumer.
     var owner: UInt64 = 0
     /// When the consumer was last used. If it was not used since it was restored, the time of the restoration.
     private(set) var lastUse: MonotonicTime
@@ -124,7 +127,8 @@ package struct ConsumerTable: Sendable {
   /// A change of the order applies to all pushes that are not leased. An existing consumer that is not work-sharing is
   /// replaced by a new consumer at its position.
   ///
-  /// - Parameter isNewWorker: whether the workers that have its leases have ended. Their deliveries then do not count.
+  /// - Parameter isNewWorker: whether the workers that have the consumer's leases have ended. If so, the deliveries of
+  ///   these leases do not count.
   package mutating func take(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
     _ source: some PushSource
@@ -241,7 +245,7 @@ package struct ConsumerTable: Sendable {
   /// Begins a receive. If the consumer is not work-sharing, the receive supersedes the earlier receive.
   ///
   /// - Parameter acknowledged: the position up to which the reader has handled all pushes, as the log has resolved it.
-  ///   Changes nothing if it is before the acknowledged position. A position of another epoch, or a position that the
+  ///   A position before the acknowledged position changes nothing. A position of another epoch, or a position that the
   ///   store has lost, is reported as a gap.
   package mutating func beginReceive(
     _ name: String, acknowledging acknowledged: ReadStart? = nil, now: MonotonicTime, _ source: some PushSource
@@ -332,7 +336,7 @@ package struct ConsumerTable: Sendable {
   }
 
   /// Called when the response of a receive is sent. Returns when its leases expire; nil if the consumer no longer
-  /// exists. The stored deadlines are earlier, by the duration of a commit.
+  /// exists. The stored deadlines are earlier than the returned time, by the duration of a commit.
   package mutating func begin(_ leases: [Lease], of name: String, now: MonotonicTime) -> MonotonicTime? {
     guard let end = consumers[name].map({ now + $0.settings.visibility }) else { return nil }
     withQueue(of: name) { queue in for lease in leases { queue.setEnd(end, of: lease) } }

@@ -44,7 +44,7 @@ extension LeaseQueue {
         switch record.state {
         case .ready, .delayed: giveUp(swept)
         case .queued:
-          // A queued push was attempted only if the order was changed since then.
+          // A queued push was attempted only if the order was changed since the attempt.
           if let message = attempted.removeValue(forKey: swept) {
             addDeadLetter(message, .rejected, deliveries: record.attempts)
           } else {
@@ -59,8 +59,8 @@ extension LeaseQueue {
     }
   }
 
-  /// Gives up a push that waits for delivery, since the push log no longer keeps it. The push becomes a dead letter if
-  /// it was attempted, and otherwise part of a gap.
+  /// Gives up a push that waits for delivery, since the push log no longer keeps it. If the push was attempted, it
+  /// becomes a dead letter. If not, it becomes part of a gap.
   mutating func giveUp(_ number: UInt64) {
     guard let message = attempted[number] else { return lose(number) }
     hasFreed = true
@@ -97,7 +97,8 @@ extension LeaseQueue {
     gapReasons.formUnion(GapMarks(gap.reasons))
   }
 
-  /// Reports a gap again, since its response was not sent. Its pushes are counted already.
+  /// Adds a gap to the next response, since the response with the gap was not sent. `missedTotal` already includes its
+  /// pushes.
   mutating func reportAgain(_ gap: Gap) {
     missed += gap.missed ?? 0
     gapReasons.formUnion(GapMarks(gap.reasons))

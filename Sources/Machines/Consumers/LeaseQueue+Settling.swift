@@ -68,7 +68,7 @@ extension LeaseQueue {
   }
 
   private mutating func withdraw(_ number: UInt64, _ record: Record, now: MonotonicTime, _ source: some PushSource) {
-    // The number is 0 only if the store was damaged.
+    // The number of attempts is 0 only if the store was damaged.
     records[number]?.attempts = max(record.attempts, 1) - 1
     free(number, at: now, now: now, source)
   }
@@ -150,7 +150,7 @@ extension LeaseQueue {
   }
 
   /// Delivers again the dead letters that a client may receive, as if they had never been delivered. With an order,
-  /// each is handled after the pushes of its key that were examined before. Returns their number.
+  /// each dead letter is handled after the pushes with its key that have been examined so far. Returns their number.
   mutating func retryDeadLetters(_ isAllowed: (RetainedMessage) -> Bool, now: MonotonicTime) -> Int {
     let letters = dead.take(isAllowed)
     noteTaken(letters, .retried)
@@ -162,7 +162,8 @@ extension LeaseQueue {
     return letters.count
   }
 
-  /// A stored removal or retry applies to all dead letters. The dead letters that stay are stored again after it.
+  /// A stored removal or retry applies to all dead letters. So the dead letters that stay are stored again after this
+  /// change.
   private mutating func noteTaken(_ letters: [DeadLetter], _ change: DeadChange) {
     if letters.isEmpty { return }
     note(change)

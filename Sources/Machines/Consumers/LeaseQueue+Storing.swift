@@ -4,8 +4,8 @@ import JournalCoding
 
 /// The stored part of a queue: which pushes are settled, which are leased, and the dead letters.
 extension LeaseQueue {
-  /// The changes since the last `takeChanges`. For pushes, only their numbers: `takeChanges` reads their state when it
-  /// is called.
+  /// The changes since the last `takeChanges`. For a push, only its number is recorded: `takeChanges` reads the state
+  /// of the push.
   struct Changes: Sendable {
     var numbers: [UInt64] = []
     /// Examined pushes that are not delivered: pushes of other topics, and missing pushes.
@@ -56,12 +56,12 @@ extension LeaseQueue {
 
   // MARK: Restoring
 
-  /// Maximum number of pushes between the position and the frontier that are restored, so that a damaged store cannot
-  /// cost more. A search leaves no more pushes behind.
+  /// Maximum number of restored pushes between the position and the frontier, so that a damaged store cannot cost more
+  /// memory. An intact store has no more of them, since a search ends earlier.
   private static var restoredLimit: Int { searchLimit + 2 * PushLog.searchLimit }
 
-  /// Restores the queue that an earlier process has stored. Leases that have expired meanwhile end with the next
-  /// `refresh`.
+  /// Restores the queue that an earlier process has stored. Leases that have expired since they were stored end with
+  /// the next `refresh`.
   init(
     restoring stored: StoredConsumer, _ settings: ConsumerSettings, from source: some PushSource,
     at clock: JournalClock
@@ -79,7 +79,8 @@ extension LeaseQueue {
       copies[message.sequence] = message
       copiedBytes += message.cost
     }
-    // Only the first push of a key is delivered, so these pushes precede all others of their keys.
+    // These pushes were delivered. Only the first push of a key is delivered, so they precede all other pushes of their
+    // keys.
     for (number, push) in stored.pushes.sorted(by: { $0.key < $1.key }) where number <= frontier.sequence {
       insert(number, source)
       restore(number, push, source, at: clock)
@@ -111,7 +112,7 @@ extension LeaseQueue {
     _ number: UInt64, _ push: StoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
   ) {
     records[number]?.attempts = push.attempts
-    // If the order was changed, the push may be behind another push of its key. Then it waits for that push.
+    // If the order was changed, the push may be behind another push of its key. In this case it waits for that push.
     guard records[number]?.state == .ready else { return }
     let deadline = clock.time(of: push.end)
     if let bits = push.bits {
@@ -154,8 +155,8 @@ extension DeadLetter {
 }
 
 extension PushSource {
-  /// Converts a position of an earlier process. At the start, the gap after the last push may have got a further
-  /// reason, so a position after this gap moves before it.
+  /// Converts a position of an earlier process. When a process starts, the gap after the last push may get a further
+  /// reason. So a position after this gap is moved before the gap.
   func cursor(restoring position: UInt64) -> Cursor {
     let end = latest
     let position = position >> 1 < end.sequence ? position : end.sequence << 1

@@ -17,16 +17,18 @@ struct LeaseQueue: Sendable {
   static var guaranteedRecords: Int { 100 }
   /// Memory of a record, in bytes.
   static var recordBytes: Int { 120 }
-  /// With an order, pushes are read in groups, since most of them may be behind other pushes of their keys.
+  /// With an order, pushes are read in groups of this size, since most of them may be behind other pushes of their
+  /// keys.
   static var groupSize: Int { 32 }
 
-  /// Limits the work of one call, since other threads wait for the lock meanwhile.
+  /// Limits the work of one call, since other threads wait for the lock during the call.
   struct SearchBudget {
-    /// Pushes with a topic of the consumer, each of which gets a record. The maximum number of leases: enough for the
-    /// largest batch without an order.
+    /// Pushes with a topic of the consumer, each of which gets a record. This is the maximum number of leases, which is
+    /// enough for the largest batch without an order.
     var pushes = LeaseQueue.maximumLeases
-    /// Comparisons of other pushes with a topic, about 10 ns each. With one topic, enough for all pushes of the default
-    /// retention. With the maximum number of topics, enough for `pushes`.
+    /// Comparisons of other pushes with a topic. A comparison takes about 10 ns. With one topic, they are enough for
+    /// all pushes of the default retention. With the maximum number of topics, they are enough for as many pushes as
+    /// `pushes`.
     var comparisons = TopicFilter.maximumPatterns * LeaseQueue.maximumLeases
     /// Payload bytes that are searched for keys.
     var bytes = 1 << 20
@@ -41,8 +43,8 @@ struct LeaseQueue: Sendable {
     case delayed
     /// Leased until the record's deadline.
     case leased(bits: UInt64)
-    /// Retention has removed it while it was queued. It is part of a gap. Its record is removed after the push before
-    /// it.
+    /// Retention has removed the push while it was queued, so a gap reports it. Its record is removed when the push
+    /// before it in the list of its key is removed.
     case missing
   }
 
@@ -78,7 +80,8 @@ struct LeaseQueue: Sendable {
   var copies: [UInt64: RetainedMessage] = [:]
   var copiedBytes = 0
   /// The pushes that the gateway has begun to deliver, if it is the worker. Their bytes take no memory of their own
-  /// while the push log keeps the pushes. Later they become dead letters.
+  /// while the push log keeps the pushes. If the push log drops a push that must still be delivered, the push becomes a
+  /// dead letter.
   var attempted: [UInt64: RetainedMessage] = [:]
   /// The examined pushes in order, from the oldest that is not settled. A push without a record is settled.
   var examined = RingDeque<UInt64>(filler: 0)
@@ -105,7 +108,7 @@ struct LeaseQueue: Sendable {
   var hasFreed = false
   var dead = DeadLetters()
 
-  /// The gap that the next response reports.
+  /// The gap that the next response reports: the number of missing pushes, and the reasons.
   var missed: UInt64 = 0
   var gapReasons: GapMarks = []
   /// Number of pushes that retention removed before they were settled.
@@ -200,7 +203,8 @@ struct LeaseQueue: Sendable {
     min(Self.searchLimit - Int(frontier.sequence - position.sequence), recordLimit - records.count)
   }
 
-  /// Examines pushes until `count` can be delivered. With an order, may examine up to a group more.
+  /// Examines pushes until `count` can be delivered. With an order, it may examine more pushes than needed, by up to
+  /// one group.
   mutating func search(for count: Int, _ budget: inout SearchBudget, _ source: some PushSource) {
     let readsPayloads = settings.order?.readsPayloads == true
     while readyCount < count, budget.pushes > 0, budget.comparisons > 0, budget.bytes > 0, canSearch(source) {

@@ -23,7 +23,8 @@ package struct LeasedBatch: Sendable {
 
 /// A worker's instruction for a lease.
 package enum Settlement: Equatable, Sendable {
-  /// The push is handled. If the push is settled already, this needs no valid lease, so that it can be repeated.
+  /// The push is handled. If the push is settled already, the instruction needs no valid lease, so that a client can
+  /// repeat it.
   case acknowledge
   /// The push is to be delivered again after this time.
   case release(TimeSpan)

@@ -3,7 +3,7 @@
 package struct Continuation: Hashable, Sendable {
   /// The private id of the last connection; empty if the upstream restores no state.
   package var pid: [UInt8]
-  /// The offset of the last push; nil if there was no push. Without it, the state cannot be restored.
+  /// The offset of the last push; nil if there was no push. Without an offset, the state cannot be restored.
   package var offset: [UInt8]?
 
   package init(pid: [UInt8], offset: [UInt8]? = nil) {
@@ -15,6 +15,6 @@ package struct Continuation: Hashable, Sendable {
 }
 
 extension Collection<Continuation> {
-  /// Whether no push is missing if the upstream restores the state of every namespace.
+  /// Whether the upstream can restore the state of every namespace. If it restores all of them, no push is missing.
   package var areComplete: Bool { !isEmpty && allSatisfy(\.isRestorable) }
 }

@@ -1,9 +1,9 @@
-/// Decides where pushes of a session may be missing: between two connections, or in one namespace while the others
-/// continue.
+/// Decides where pushes of a session may be missing: between two connections, or in one namespace while the other
+/// namespaces continue.
 ///
-/// The end of the sending connection is a loss, unless the upstream restores its state on the next connection. Until
-/// this is known, the loss is delayed: it counts once the upstream reports that it has not restored the state.
-/// Connections are identified by numbers, which increase.
+/// The end of the sending connection is a loss of pushes, unless the upstream restores the state of that connection on
+/// the next connection. Until this is known, the loss is delayed. It counts as soon as the upstream reports that it has
+/// not restored the state. Connections are identified by numbers, which increase.
 ///
 /// A function that returns a Boolean returns whether pushes may be missing from this point on. The owner reports the
 /// gap after the pushes that have arrived.
@@ -36,7 +36,8 @@ package struct PushContinuity: Sendable {
 
   // MARK: Connections
 
-  /// Called when the setup of a connection has begun. The state that the upstream is to restore on it is then decided.
+  /// Called when the setup of a connection has begun. From this moment on, the state that the upstream is to restore on
+  /// it no longer changes.
   package mutating func setupBegan(on connection: UInt64) { successors.append(Successor(connection: connection)) }
 
   package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }
@@ -102,7 +103,8 @@ package struct PushContinuity: Sendable {
   package mutating func ended(_ connection: UInt64) { successors.removeAll { $0.connection == connection } }
 
   private mutating func connectionLost() -> Bool {
-    // A successor that is already being set up has not requested the state, since its predecessor was alive.
+    // A successor that is already being set up has not requested the state, since its predecessor was still alive when
+    // the setup began.
     isLossDelayed = saved?.isComplete == true && successors.isEmpty
     return !isLossDelayed
   }

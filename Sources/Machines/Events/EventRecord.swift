@@ -4,7 +4,7 @@ import ByteStreams
 /// its way to the inbox.
 ///
 /// The numbers that belong to one connection come first and the token last. So if two connections deliver the same
-/// event, the bytes in between are equal.
+/// event, the bytes between these numbers and the token are equal.
 package struct EventRecord: ~Escapable {
   package enum Kind: UInt8, Sendable {
     case event = 1
@@ -29,7 +29,8 @@ package struct EventRecord: ~Escapable {
   /// Namespace, name and arguments, before the attachments.
   private static var fixedParts: Int { 3 }
 
-  /// Whether the bytes are a record. The bytes of a message that was queued for another kind of upstream are not.
+  /// Whether the bytes are a record. The bytes of a message that was queued for another kind of upstream are not a
+  /// record.
   package static func isValid(_ bytes: Span<UInt8>) -> Bool {
     guard bytes.count >= lengthsOffset, Kind(rawValue: bytes[0]) != nil else { return false }
     let parts = fixedParts &+ number(bytes, countOffset, 2)

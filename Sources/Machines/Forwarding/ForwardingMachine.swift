@@ -30,8 +30,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     package var patience: TimeSpan
     /// The pause before a holder that did not serve the request is tried again, as long as it is still the holder.
     package var pause = TimeSpan.milliseconds(100)
-    /// How long a `recognised` request is sent again, from the first attempt that a holder may have received. Shorter
-    /// than holders remember its id.
+    /// How long a `recognised` request is sent again, from the first attempt that a holder may have received. It is
+    /// shorter than the time for which holders remember the request's id.
     package var recognition: TimeSpan
 
     package init(patience: TimeSpan, recognition: TimeSpan) {
@@ -57,9 +57,9 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   /// How sending the request to a peer ended.
   package enum Attempt: Equatable, Sendable {
     case response(status: Int)
-    /// The peer has not received all of it.
+    /// The peer has not received the whole request.
     case unreached
-    /// The peer may have received all of it, and there is no complete response.
+    /// The peer may have received the whole request, and there is no complete response.
     case lost
     /// Like `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and the
     /// next attempt may hang, too.
@@ -73,7 +73,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
 
   package let repetition: ForwardingRepetition
   private let limits: Limits
-  /// The last peer. It is not tried again before `resume`, unless another gateway was the holder in between.
+  /// The last peer. It is not tried again before `resume`, unless another gateway has been the holder since the
+  /// attempt.
   private var avoided: Peer?
   private var resume = MonotonicTime.zero
   private var current: Peer?
@@ -119,18 +120,18 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     return .wait(until: holder == nil ? end : min(end, resume))
   }
 
-  /// Begins an attempt, on a connection to the peer of `.send`. Returns false if the request must no longer be sent;
-  /// then `next` follows.
+  /// Begins an attempt, on a connection to the peer of `.send`. Returns false if the request must no longer be sent. In
+  /// this case the caller calls `next`.
   package mutating func begin(at now: MonotonicTime) -> Bool {
     begun = now
     return !mustNotBeSent(at: now)
   }
 
-  /// Ends the attempt. Returns whether to pass its response on to the client; otherwise `next` follows.
+  /// Ends the attempt. Returns whether to pass its response on to the client. If not, the caller calls `next`.
   package mutating func ended(_ attempt: Attempt, now: MonotonicTime) -> Bool {
     switch attempt {
     case .response(Self.misdirected): resumeWaiting(at: now)
-    // The client has sent the request only once, so this response is not for it.
+    // The client has sent the request only once, so this response to a repetition is not for the client.
     case .response(Self.inProgress) where repetition == .recognised && mayHaveBeenExecuted: break
     case .response: return true
     case .unreached: break

@@ -5,8 +5,8 @@ import Totals
 /// sends nothing again.
 ///
 /// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered
-/// for its retention and never evicted earlier, since that would break the promise. At the limit, new keys are refused
-/// instead. Expired keys are removed by later requests and by `expire(now:)`.
+/// for its retention and is never evicted earlier, since a repeated request would then be sent again. At the limit, new
+/// keys are refused instead. Expired keys are removed by later requests and by `expire(now:)`.
 ///
 /// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait.
 /// With the default limit, a shard has only 16,384 entries. A key takes 100 to 220 bytes, depending on how recently its
@@ -16,7 +16,7 @@ package struct IdempotencyTable: Sendable {
   package static var retention: TimeSpan { .minutes(10) }
   private static var shardCount: Int { 64 }
   /// Maximum number of expired keys that one call removes, and of keys that one call restores. Other callers wait for
-  /// the lock meanwhile.
+  /// the lock during the call.
   package static var removalsPerCall: Int { 1_024 }
 
   /// The first 128 bits of a SHA-256 digest. The hashed text contains the whole scope of the key.
@@ -121,7 +121,8 @@ package struct IdempotencyTable: Sendable {
   /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
   /// count for no client.
   private var total: ReservedTotal
-  /// As many as a shard has keys with the default limit, since this dictionary is copied, too, when it grows.
+  /// Maximum number of clients whose keys are counted. A shard has as many keys with the default limit. The dictionary
+  /// of clients should not be larger, since it is also copied when it grows.
   private static var countedClients: Int { 16_384 }
   /// The latest time of any input. Threads pass times that are slightly out of order.
   private var latest = MonotonicTime.zero
@@ -180,7 +181,7 @@ package struct IdempotencyTable: Sendable {
   }
 
   /// Restores keys of an earlier process or another gateway, in the order in which they expire. These keys were
-  /// promised, so no limit refuses them. Returns the keys that the next call must restore.
+  /// accepted already, so no limit refuses them. Returns the keys that the next call must restore.
   package mutating func restore(
     _ keys: ArraySlice<(stored: StoredKey, end: MonotonicTime)>
   ) -> ArraySlice<(stored: StoredKey, end: MonotonicTime)> {
@@ -196,8 +197,8 @@ package struct IdempotencyTable: Sendable {
     return keys.dropFirst(Self.removalsPerCall)
   }
 
-  /// Called when the first request with `key` is refused. The key is then free again, unless it was restored as
-  /// accepted while the request waited.
+  /// Called when the first request with `key` is refused. The key is free again, unless it was restored as accepted
+  /// while the request waited.
   package mutating func cancel(_ key: Key) {
     let index = index(of: key)
     if shards[index].entries[key]?.acceptance == nil { remove(key, from: index) }
@@ -247,7 +248,7 @@ package struct IdempotencyTable: Sendable {
   }
 
   /// When the first accepted key expires. One second from now if all keys are in progress or expired keys are not
-  /// removed yet, since keys will then be free soon.
+  /// removed yet, since in both cases keys will be free soon.
   private var nextExpiry: MonotonicTime {
     let first = shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
     return first.flatMap { $0 > latest ? $0 : nil } ?? latest + .seconds(1)

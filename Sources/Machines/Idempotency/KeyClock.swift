@@ -5,8 +5,8 @@ import JournalCoding
 /// advances by the monotonic time of the process that has the session.
 ///
 /// Time that passes between two such processes is not counted: only wall clocks could measure it, and a step of a wall
-/// clock would end keys early. A repeated message would then be sent twice. So a key may be valid for longer after a
-/// restart.
+/// clock would end keys early. After an early end, a repeated message would be sent twice. So after a restart, a key
+/// may be valid for longer.
 package struct KeyClock: Sendable {
   /// The wall clock decides only while there is no key.
   private let start: JournalClock

@@ -3,7 +3,7 @@ import JournalCoding
 
 /// An idempotency key as it is stored, together with the messages that were accepted under it.
 package struct StoredKey: Hashable, Sendable {
-  /// Like the other digests, the same in every process.
+  /// The digest of the client's key with its scope. Like the other digests, it is the same in every process.
   package let key: IdempotencyTable.Key
   /// The digest of the content of the request.
   package let fingerprint: IdempotencyTable.Key

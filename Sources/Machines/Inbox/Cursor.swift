@@ -62,7 +62,7 @@ package struct Cursor: Hashable, Sendable {
   }
 
   /// The cursor at the start of an entity tag. A proxy that compresses a response appends to its tag: `-gzip` (Apache,
-  /// lighttpd), `-br` (Apache), `--gzip` (Jetty), `;gz` (LiteSpeed). Any suffix is ignored whose first character cannot
+  /// lighttpd), `-br` (Apache), `--gzip` (Jetty), `;gz` (LiteSpeed). A suffix is ignored if its first character cannot
   /// occur in a cursor.
   package init?(entityTag: Span<UInt8>) {
     let prefix = Self.prefix.utf8CodeUnitCount

@@ -65,13 +65,14 @@ extension PushLog {
     if message.sequence > next {
       while first < next { dropFirst(&dropped) }
       restart(at: message.sequence)
-      // The arrivals of the missing messages are not known. They count as no older than this message.
+      // It is not known when the missing messages arrived. The newest of them is assumed to have arrived together with
+      // this message, so that a read that starts at a given time reports the gap.
       newestTrimmedArrival = message.arrival
     }
     append(message, dropping: &dropped)
   }
 
-  /// Replaces a message of the other log that cannot be read, and all before it, by a gap.
+  /// Replaces a message of the other log that cannot be read, and all messages before it, by a gap.
   private mutating func skip(unreadable number: UInt64, dropping dropped: inout [RetainedMessage]) {
     guard number >= next, number < UInt64(Int.max) else { return }
     while first < next { dropFirst(&dropped) }
@@ -79,7 +80,7 @@ extension PushLog {
     visible = end
   }
 
-  /// Replaces a message that cannot be read, and all before it, by a gap.
+  /// Replaces a message that cannot be read, and all messages before it, by a gap.
   mutating func forget(through number: UInt64) {
     restart(at: number + 1)
     endGap = []

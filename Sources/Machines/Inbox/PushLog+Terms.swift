@@ -4,7 +4,8 @@ extension PushLog {
   /// starts at the beginning.
   ///
   /// Another gateway that shares the log may show a push, as soon as it is stored, a moment before this gateway does. A
-  /// reader that then continues here with such a cursor waits.
+  /// reader that has received the push there may continue here with a cursor beyond the end of this log. Such a reader
+  /// waits.
   func readStart(at cursor: Cursor) -> ReadStart? {
     if cursor.epoch != epoch { return ReadStart(cursor) }
     if cursor.term == term {
@@ -24,7 +25,7 @@ extension PushLog {
   }
 
   /// Whether this log has the term of the cursor. True for a cursor of another epoch. A term that the log does not have
-  /// may be new, so that this copy has not received it yet.
+  /// may be a new term that this copy has not received yet.
   package func isKnown(_ cursor: Cursor) -> Bool {
     cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
   }
@@ -37,8 +38,8 @@ extension PushLog {
       guard let next else { return nil }
       return ReadStart(self.cursor(after: min(cursor.sequence, terms[next].firstMessage - 1)), gap: .store)
     }
-    // The lost messages may begin anywhere in the last term before. So the read starts before the messages that the log
-    // has in their place.
+    // The lost messages may begin anywhere in the last term before the term of the cursor. So the read starts before
+    // all messages that the log may have in place of the lost messages.
     let last = (next ?? terms.count) - 1
     if last < 0, let first = terms.first, first.hasFollowed(cursor.term) {
       // The term was forgotten, since a log keeps only the latest terms. It is not known whether its last messages were

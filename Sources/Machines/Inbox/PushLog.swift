@@ -24,13 +24,13 @@ package struct Gap: Hashable, Sendable {
     case restart
     /// Messages were dropped to stay within `Retention` before the reader requested them.
     case retention
-    /// The upstream was disconnected. It may have sent pushes meanwhile.
+    /// The upstream was disconnected. It may have sent pushes during that time.
     case upstream
     /// The store may have lost messages, as in a power failure. Some readers may have received them.
     case store
   }
 
-  /// Number of dropped messages; nil if unknown. If `upstream` is among the reasons, more may be missing.
+  /// Number of dropped messages; nil if unknown. If `upstream` is among the reasons, further messages may be missing.
   package let missed: UInt64?
   /// At least one, without duplicates, in the order of the cases above.
   package let reasons: [Reason]
@@ -41,7 +41,8 @@ package struct Gap: Hashable, Sendable {
   }
 }
 
-/// Why messages may be missing before a message of a log, or of a reader. The raw values are stored.
+/// The reasons for which messages may be missing directly before a message of a log, or before a message that a reader
+/// gets. The raw values are stored.
 package struct GapMarks: OptionSet, Hashable, Sendable {
   package let rawValue: UInt8
 
@@ -100,12 +101,12 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 /// The pushes of one session, numbered from 1 in the order of arrival. The latest of them are retained.
 ///
 /// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`recordUpstreamGap`)
-/// belongs to the message after it, and has a position of its own (see `Cursor`). Therefore each reader passes it
-/// exactly once, and it counts towards no limit. The number of messages between two positions is the difference of
-/// their numbers. However many messages were trimmed, only three values are kept for them. Messages are stored in a
+/// belongs to the message after it, and has a position of its own (see `Cursor`). Therefore each reader passes the gap
+/// exactly once, and the gap counts towards no limit. The number of messages between two positions is the difference of
+/// their numbers. However many messages were trimmed, only a few values are kept about them. Messages are stored in a
 /// ring and found by number. The cost of a read is proportional to its result.
 ///
-/// In a stored log, readers see a message when it is revealed. It is not dropped before that.
+/// In a stored log, readers see a message when it is revealed. A message is not dropped before it is revealed.
 package struct PushLog {
   package let epoch: Epoch
   package private(set) var retention: Retention
@@ -150,7 +151,7 @@ package struct PushLog {
   }
 
   /// Restores a stored log. Readers see all of it. A message that cannot be read becomes a gap, together with all
-  /// before it.
+  /// messages before it.
   ///
   /// - Parameter terms: the last term begins now.
   package init(
@@ -206,7 +207,7 @@ package struct PushLog {
     expire(now: message.arrival, dropping: &dropped)
   }
 
-  /// Records that messages may be missing here. Two gaps in a row count as one.
+  /// Records that messages may be missing after the newest message. Two gaps in a row count as one.
   ///
   /// - Parameter isHidden: as in `append`.
   package mutating func recordGap(_ marks: GapMarks = .upstream, isHidden: Bool = false) {
@@ -214,11 +215,11 @@ package struct PushLog {
     if !isHidden { visible = end }
   }
 
-  /// Records that the upstream was disconnected here.
+  /// Records that the upstream was disconnected after the newest message.
   package mutating func recordUpstreamGap() { recordGap() }
 
-  /// Shows readers the part up to `position`, which is stored, or everything if nil. Returns whether this shows
-  /// anything new.
+  /// Shows readers the log up to `position`, which is stored; the whole log if `position` is nil. Returns whether
+  /// readers see anything new.
   package mutating func reveal(through position: UInt64?) -> Bool {
     let shown = min(position ?? end, end)
     guard shown > visible else { return false }
@@ -226,7 +227,8 @@ package struct PushLog {
     return true
   }
 
-  /// Applies other limits. Messages above them are dropped. Readers that have not received them get a gap.
+  /// Applies other limits. Messages above the limits are dropped. A reader that has not received the dropped messages
+  /// gets a gap.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. `expire` drops the others.
   package mutating func change(
@@ -293,8 +295,8 @@ package struct PushLog {
     return entry
   }
 
-  /// Converts a starting point to a position. The position may be before the oldest retained message: then the read
-  /// reports a gap. So `earliest` is the start of the log, not its oldest retained message.
+  /// Converts a starting point to a position. If the position is before the oldest retained message, the read reports a
+  /// gap. So `earliest` is the start of the log, not its oldest retained message.
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     switch start {
     case .earliest: return ReadStart(self.start)
@@ -302,7 +304,7 @@ package struct PushLog {
     case .last(let count):
       guard count > 0 else { return ReadStart(last) }
       let sequence = visibleSequence - min(count, visibleSequence)
-      // A gap before the oldest requested message was not requested.
+      // The gap before the oldest requested message was not requested, so the position is after it.
       return ReadStart(cursor(at: sequence << 1 | (sequence > 0 ? 1 : 0)))
     case .since(let span):
       let time = now - span
@@ -332,8 +334,8 @@ package struct PushLog {
     return low
   }
 
-  /// Maximum number of comparisons of a message with a pattern in one read, since readers have the lock meanwhile. A
-  /// read that reaches the limit ends there and reports that there is more.
+  /// Maximum number of comparisons of a message with a pattern in one read, since a reader has the lock during the
+  /// read. A read that reaches the limit ends there and reports that there is more.
   package static var searchLimit: Int { 4_096 }
 
   /// Whether a read from `start` would return a message or a gap.
@@ -368,8 +370,8 @@ package struct PushLog {
   private var visibleEndGap: GapMarks { visibleSequence + 1 == next ? endGap : entry(visibleSequence + 1).gap }
 
   /// Returns the messages after `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one
-  /// message if there is any. With a filter, the cursor also passes the messages that do not match, and gaps count all
-  /// messages.
+  /// message if there is any. With a filter, the cursor also passes the messages that do not match, and the number in a
+  /// gap includes them, too.
   package func read(
     after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
   ) -> ReadResult {
@@ -394,7 +396,8 @@ package struct PushLog {
     while position.sequence < visibleSequence, comparisons < Self.searchLimit {
       let entry = entry(position.sequence + 1)
       if !entry.gap.isEmpty, !position.isAfterGap {
-        // A gap is reported before the messages after it. If messages precede it, the next read begins with it.
+        // A gap is reported before the messages after it. If messages precede the gap, this read ends before it, and
+        // the next read begins with it.
         guard messages.isEmpty else { break }
         gaps.formUnion(entry.gap)
       }

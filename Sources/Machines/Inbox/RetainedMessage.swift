@@ -212,8 +212,8 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload. An event keeps `ack`,
-  /// and also `event`, its name if that is too long for a topic.
+  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload. An event keeps `ack`.
+  /// It also keeps `event`, which is its name if the name is too long for a topic.
   package func writeWithoutPayload(into output: inout ByteQueue) {
     let member = kind == .binary ? MessageRenderer.binaryMember : MessageRenderer.dataMember
     output.append(rendered.bytes.extracting(first: Int(dataStart) - member.utf8CodeUnitCount))
@@ -353,7 +353,8 @@ package struct MessageRenderer: ~Copyable {
     return RetainedMessage(id, arrival: arrival, kind: kind, topic: topic, dataStart: dataStart, rendered: rendered)
   }
 
-  /// Only an exceptional message needed a larger buffer, so it is released.
+  /// Maximum size of the buffer that is kept, in bytes. Only an exceptional message needs a larger buffer, so such a
+  /// buffer is released.
   private static let scratchKept = 64 * 1024
 
   private func isEmbeddable(_ payload: Span<UInt8>) -> Bool {

@@ -77,7 +77,7 @@ package enum LogChange: Equatable, Sendable {
   /// Like `trimmed`, with the facts about the dropped pushes. The store writes it when it deletes them.
   case retained(StoredRetention)
 
-  /// The size of the push that it refers to, in bytes; 0 without a push.
+  /// The size of the push that the change contains, in bytes; 0 without a push.
   package var size: Int { if case .push(let push) = self { push.rendered.count } else { 0 } }
 }
 
@@ -142,7 +142,7 @@ package struct StoredLog: Equatable, Sendable {
   private mutating func retain(_ retention: StoredRetention) {
     guard retention.first >= firstRetained else { return }
     trim(before: retention.first)
-    // All pushes before it were deleted.
+    // All pushes before `retention.first` were deleted.
     if pushes.isEmpty { nextPush = max(nextPush, retention.first) }
     firstArrival = retention.firstArrival
     newestTrimmedArrival = retention.newestTrimmedArrival

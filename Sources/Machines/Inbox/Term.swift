@@ -14,8 +14,8 @@ package struct Term: Hashable, Sendable {
   }
 
   var counter: UInt64 { term >> 32 }
-  /// How many terms a lost branch of the log may have. A store that has detected a loss advances its counter by twice
-  /// as much.
+  /// How many terms a lost branch of the log may have. A store that has detected a loss advances the counter of its
+  /// terms by twice this number.
   private static var branchTerms: Int64 { 512 }
 
   var hasRandomBits: Bool { Self.hasRandomBits(term) }

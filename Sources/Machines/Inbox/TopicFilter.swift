@@ -5,12 +5,13 @@ import JSONCodec
 /// messages.
 package struct TopicFilter: Hashable, Sendable {
   private struct Pattern: Hashable, Sendable {
-    /// As in a rendered message. JSON escapes each character on its own, so equality and prefixes are preserved.
+    /// The topic with JSON escapes, as in a rendered message. JSON escapes each character on its own, so equality and
+    /// prefixes are preserved.
     let escaped: [UInt8]
     let isPrefix: Bool
   }
 
-  /// nil if messages are not selected by topic. An empty list selects none.
+  /// nil if messages are not selected by topic. An empty list selects no message.
   private var topics: [Pattern]?
   /// nil if messages are not selected by namespace.
   package private(set) var namespaces: [[UInt8]]?
@@ -29,8 +30,8 @@ package struct TopicFilter: Hashable, Sendable {
   /// Number of patterns.
   var count: Int { (topics?.count ?? 0) + (namespaces?.count ?? 0) }
 
-  /// Adds a topic. With a final `*`, adds all topics that begin with the text before it. Returns false if the text is
-  /// empty or longer than a topic, or if the filter has its maximum number of patterns.
+  /// Adds a topic. With a final `*`, adds all topics that begin with the text before the `*`. Returns false if the text
+  /// is empty or longer than a topic, or if the filter has its maximum number of patterns.
   package mutating func add(_ text: Span<UInt8>) -> Bool {
     guard !text.isEmpty, count < Self.maximumPatterns else { return false }
     let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
@@ -46,8 +47,8 @@ package struct TopicFilter: Hashable, Sendable {
     return true
   }
 
-  /// Returns this filter of a request, limited to `granted`, the topics that the client may receive. Topics that the
-  /// request names must be among them.
+  /// Returns this filter of a request, limited to `granted`, the topics that the client may receive. The topics that
+  /// the request names must be among the granted topics.
   package func within(_ granted: TopicFilter) -> TopicFilter {
     var filter = self
     if filter.topics == nil { filter.topics = granted.topics }
@@ -62,8 +63,8 @@ package struct TopicFilter: Hashable, Sendable {
     return Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix)
   }
 
-  /// Whether the message has one of the topics and one of the namespaces, as far as the filter has any. A message
-  /// without a topic matches no topic.
+  /// Whether the message has one of the topics and one of the namespaces, as far as the filter has topics or
+  /// namespaces. A message without a topic matches no topic.
   func matches(_ message: RetainedMessage) -> Bool {
     if let namespaces, !Self.matches(message.namespace, namespaces) { return false }
     guard let topics else { return true }

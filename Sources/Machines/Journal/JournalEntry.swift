@@ -17,12 +17,12 @@ package enum JournalEntry: Equatable, Sendable {
   case log(LogChange)
   /// A change of the outgoing messages.
   case outbox(OutboxChange)
-  /// An idempotency key, with the messages that were accepted under it. Submitted together with these messages.
+  /// An idempotency key, with the messages that were accepted under it. It is submitted together with these messages.
   case keyed(StoredKey)
   /// A change of the protocol's memory, which survives connections to the upstream.
   case memory(MemoryChange)
-  /// An operator has opened or closed the session. Only for a shared session: a new holder must not open a session that
-  /// an operator has closed.
+  /// An operator has opened or closed the session. This entry exists only in shared sessions, since a new holder must
+  /// not open a session that an operator has closed.
   case desired(isOpen: Bool)
   /// A change of the consumer with this name.
   case consumer(name: String, ConsumerChange)
@@ -75,7 +75,8 @@ package struct JournalTerm: Hashable, Sendable {
 
   private static func opening(_ term: UInt64) -> UInt64 { term >> 32 > 0 ? term >> 32 : term }
 
-  /// 20 bits that distinguish the calls of this term. The bits of the counter differ in any 2,048 consecutive terms.
-  /// The random bits most likely differ from the bits of a term that the store does not have.
+  /// 20 bits that distinguish the calls of this term. Eleven of them are from the counter, and differ in any 2,048
+  /// consecutive terms. Nine are random, and most likely differ from the random bits of a term that the store does not
+  /// have.
   package var callBits: UInt64 { (opening & 0x7FF) << 9 | (term >> 32 > 0 ? term & 0x1FF : 0) }
 }

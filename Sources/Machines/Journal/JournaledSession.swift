@@ -17,7 +17,7 @@ package struct JournaledSession: ~Copyable {
   package var state: RestoredSession
   /// Whether the session has ended for good.
   package private(set) var isClosed = false
-  /// Whether the next write contains the whole state. Entries are then not encoded.
+  /// Whether the next write contains the whole state. If so, entries are not encoded.
   package var isBehind = false
 
   /// The encoded pushes and gaps.
@@ -73,8 +73,8 @@ package struct JournaledSession: ~Copyable {
   }
 
   /// Begins a term. The upstream's messages since the end of the last term are missing, so a gap is recorded. The
-  /// exception is an upstream that may restore the state of the last connection. The session then records the gap only
-  /// if the upstream reports that it has not restored the state.
+  /// exception is an upstream that may restore the state of the last connection. With such an upstream, the session
+  /// records the gap only when the upstream reports that it has not restored the state.
   package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
     let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.outbox.nextDelivery)
@@ -96,7 +96,7 @@ package struct JournaledSession: ~Copyable {
 
   // MARK: Writing
 
-  /// Whether the entries of the state should replace all stored changes, because these are too many.
+  /// Whether the entries of the state should replace all stored changes, because there are too many stored changes.
   ///
   /// - Parameters:
   ///   - changeBytes: the bytes of the stored rows of changes.
@@ -128,8 +128,8 @@ package struct JournaledSession: ~Copyable {
 
   /// Calls `body` with rows of all pushes and gaps after push `stored`, encoded from the state.
   ///
-  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. A
-  ///   reader that reads no changes can then follow the rows.
+  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. So
+  ///   a reader that does not read the changes can follow the rows.
   package func forEachPushRow<Failure>(
     after stored: UInt64, notesRetention: Bool = false,
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void

@@ -11,15 +11,16 @@ import UpstreamProtocol
 /// `apply` defines the meaning of entries. Each value that `apply` accepts has its own limit, since a damaged file must
 /// not exhaust the memory.
 package struct RestoredSession: Equatable, Sendable {
-  /// Maximum number of terms. The latest are kept. A cursor of an older term counts as before the oldest kept term.
+  /// Maximum number of terms. The latest are kept. A cursor of an older term is treated as a cursor from before the
+  /// oldest kept term.
   package static var maximumTerms: Int { 64 }
 
   /// Random, drawn when the session was first opened.
   package let epoch: UInt64
   /// Sorted, the oldest first. The last is the present term. Empty if the session was never opened.
   package private(set) var terms: [JournalTerm] = []
-  /// Whether the last entries may be missing, because the machine failed or the store was restored from a backup. The
-  /// store then appends a gap. Not part of the journal.
+  /// Whether the last entries may be missing, because the machine failed or the store was restored from a backup. If
+  /// so, the store appends a gap. The value is not part of the journal.
   package var mayHaveLostEntries = false
 
   /// Whether an earlier process has used this session.
@@ -38,14 +39,14 @@ package struct RestoredSession: Equatable, Sendable {
   /// The arrival of the newest known push or message; nil if none is known.
   package var newestTime: Int64? { [log.newestTime, outbox.newestTime].compactMap(\.self).max() }
 
-  /// Whether no push is missing if the upstream restores the state of its last connection, as the next connection will
-  /// request.
+  /// Whether the upstream can restore the state of its last connection, as the next connection will request. If the
+  /// upstream restores it, no push is missing.
   package var mayBeContinued: Bool { !mayHaveLostEntries && memory.continuations.values.areComplete }
 
   // MARK: Applying
 
-  /// Applies the next entry. Returns false, without a change, if the entry does not follow the entries before it: the
-  /// file is damaged.
+  /// Applies the next entry. Returns false, without a change, if the entry does not follow the entries before it. In
+  /// this case the file is damaged.
   package mutating func apply(_ entry: JournalEntry) -> Bool {
     switch entry {
     case .opened(let term): return open(term)

@@ -42,27 +42,27 @@ package protocol SessionJournal: AnyObject, Sendable {
   /// The position after the last stored push or gap of this session, as `Cursor.position`.
   var storedPosition: UInt64 { get }
 
-  /// Whether the store does not work. Entries are then kept in memory only, and messages are refused.
+  /// Whether the store does not work. In this time, entries are kept in memory only, and messages are refused.
   var isFailed: Bool { get }
 
-  /// Whether this gateway has lost the session. The journal then stores nothing more, and the outcome of pending
-  /// entries is unknown. Final.
+  /// Whether this gateway has lost the session. If so, the journal stores nothing more, and the outcome of pending
+  /// entries is unknown. This is final.
   var hasEnded: Bool { get }
 
   /// Whether pushes are shown before they are stored, because the store does not work. Never true for a store that
   /// several gateways share, since another gateway may store other pushes in their place.
   var showsUnstored: Bool { get }
 
-  /// Whether more than `store.pending_bytes` are pending, for all sessions together. Messages are then refused.
+  /// Whether more than `store.pending_bytes` are pending, for all sessions together. If so, messages are refused.
   var isFull: Bool { get }
 
-  /// Whether more than one and a half times `store.pending_bytes` are pending. Changes of consumers are then refused,
+  /// Whether more than one and a half times `store.pending_bytes` are pending. If so, changes of consumers are refused,
   /// too. Their limit is higher because they are small, and because a worker that cannot settle its leases receives the
   /// same messages again.
   var isOverfull: Bool { get }
 
   /// Whether more than half of `store.pending_bytes` are pending, for all sessions together (in Redis, more than 16 MiB
-  /// if that is less). Upstreams are then not read, so that an upstream that is faster than the disk leaves room for
+  /// if that is less). If so, upstreams are not read, so that an upstream that is faster than the disk leaves room for
   /// messages.
   var mustPauseReading: Bool { get }
 

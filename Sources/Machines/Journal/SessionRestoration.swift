@@ -5,10 +5,11 @@ import Inbox
 /// and then the changes, which refer to pushes, are read again and applied. Keeping the changes of the first reading
 /// would need several times the memory of the final state.
 ///
-/// The rows may be damaged. A method then returns false; damaged rows cannot stop the program.
+/// The rows may be damaged. For a damaged row, a method returns false. Damaged rows cannot stop the program.
 package struct SessionRestoration {
   package private(set) var state: RestoredSession
-  /// The last `retained` entry. Without it, the first push would not follow, because the pushes before it were dropped.
+  /// The last `retained` entry. Without this entry, the first push would not be accepted, because the pushes before it
+  /// were dropped.
   private var retained: JournalEntry?
 
   package init(epoch: UInt64) { state = RestoredSession(epoch: epoch) }

@@ -14,7 +14,7 @@ package struct StoreSettings: Hashable, Sendable {
   package enum Sync: String, CaseIterable, Sendable {
     /// The file is synchronised one second after a change. A power failure loses the last second.
     case interval
-    /// The file is synchronised before a change is acknowledged.
+    /// The file is synchronised before a change is reported as stored.
     case always
   }
 
@@ -24,8 +24,8 @@ package struct StoreSettings: Hashable, Sendable {
   package var sync: Sync = .interval
   /// Maximum bytes of pending entries: more than half a second of pushes at 100 MB/s.
   package var pendingBytes = 64 << 20
-  /// How long a session stays stored after it was removed from the configuration. Long enough to notice a removal by
-  /// mistake.
+  /// How long a session stays stored after it was removed from the configuration. That is long enough to notice a
+  /// removal by mistake.
   package var keepUnused = TimeSpan.hours(24 * 30)
 
   package init() {}

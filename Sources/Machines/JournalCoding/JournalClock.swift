@@ -32,7 +32,7 @@ package struct JournalClock: Sendable {
   }
 }
 
-/// A deadline that survives the process. A clock that is set back does not delay it.
+/// A deadline that survives the process. A clock that is set back does not delay the deadline.
 package struct JournalDeadline: Hashable, Sendable {
   package let time: Int64
   /// The milliseconds that were left when the deadline was stored.

@@ -3,8 +3,9 @@ import ByteStreams
 /// Writes or reads stored bytes. One description of a value serves both: a method takes the value to write, and returns
 /// the value that it has written or read. While the coder reads, the argument is nil or ignored.
 ///
-/// Integers are written in groups of seven bits, the lowest first. The input may be damaged. It cannot stop the
-/// program, and cannot cause allocations larger than itself. After damage, every value reads as zero or empty.
+/// Integers are written in groups of seven bits, the lowest first. The input may be damaged. Damaged input cannot stop
+/// the program, and cannot cause allocations that are larger than the input. After the damage, every value is read as
+/// zero or empty.
 package struct JournalCoder: ~Copyable, ~Escapable {
   private var output = ByteQueue()
   private let input: Span<UInt8>

@@ -4,18 +4,19 @@ import JournalCoding
 /// The state, reason and time of each of the latest messages, by sequence number, in five bytes per message. Also
 /// counts how many messages entered each state.
 ///
-/// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest
-/// message, but never a message that is still in the outbox.
+/// Its memory grows with the number of messages, so a session that never sends needs none. From `limit` messages on, it
+/// forgets the oldest message for each new message, but never a message that is still in the outbox.
 package struct DeliveryLedger: Sendable {
-  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond, in 320 KiB: a minute at a thousand
-  /// messages per second.
+  /// `GET /v1/deliveries/{id}` can respond for at least this many of the latest messages. They cover a minute at a
+  /// thousand messages per second, and take 320 KiB.
   package static let minimumLimit = 65_536
 
-  /// How many messages older than the last `limit` are remembered after they have left the outbox: a full queue of the
-  /// default size.
+  /// Of the messages older than the last `limit` messages, this many are remembered after they have left the outbox.
+  /// That is a full queue of the default size.
   static let lateLimit = 1_024
 
-  /// How many of the latest messages are remembered: a power of two, and at least twice as many as may be queued.
+  /// How many of the latest messages are remembered. It is a power of two, and at least twice
+  /// `OutboxSettings.maximumMessages`.
   package let limit: Int
   /// The messages that pongs can confirm. For other messages, `written` is final.
   private var confirmable: Range<UInt64>
@@ -46,8 +47,8 @@ package struct DeliveryLedger: Sendable {
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
-  /// Messages that are shown as `written` until a change that they caused is stored, even if the upstream has confirmed
-  /// them.
+  /// Messages that are shown as `written` until the changes that they caused are stored, even if the upstream has
+  /// confirmed the messages.
   private var withheld: [UInt64: Withheld] = [:]
 
   private struct Withheld {
@@ -75,7 +76,7 @@ package struct DeliveryLedger: Sendable {
     keepsWritten = settings.confirms && settings.redelivery == .unconfirmed
   }
 
-  /// Assigns the next number, to a message that is queued now.
+  /// Assigns the next number to a message that is queued now.
   @inline(__always)
   mutating func open() -> UInt64 {
     last &+= 1
@@ -100,8 +101,8 @@ package struct DeliveryLedger: Sendable {
     return last
   }
 
-  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, for example if the
-  /// upstream ignores pings.
+  /// Forgets a message in this state. If the message is `written` and could still be confirmed, it counts as `unknown`.
+  /// That happens if the upstream ignores pings.
   @inline(__always)
   private mutating func forget(_ state: DeliveryState, of sequence: UInt64) {
     count(-1, in: state, from: sequence)
@@ -226,8 +227,8 @@ package struct DeliveryLedger: Sendable {
     _ = setWritten(from: first, through: last, to: .unknown, because: .connectionLost)
   }
 
-  /// Like `setAll`, for written messages. Confirmed messages whose confirmation is withheld keep their state, but
-  /// count.
+  /// Like `setAll`, for written messages. Confirmed messages whose confirmation is withheld keep their state, but are
+  /// part of the returned number.
   private mutating func setWritten(
     from first: UInt64, through last: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil
   ) -> Int {
@@ -356,7 +357,7 @@ package struct DeliveryLedger: Sendable {
     }
   }
 
-  /// Restores a queued message of an earlier process whose state was too old to be stored.
+  /// Restores a queued message of an earlier process. The message is so old that its state is no longer stored.
   mutating func restoreQueued(_ sequence: UInt64) -> DeliveryState? {
     guard sequence > 0, sequence <= last else { return nil }
     if remembers(sequence) {

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// The state of a message that a client sent.
 package enum DeliveryState: UInt8, CaseIterable, Sendable {
-  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown, or confirmed by a
-  /// reply, if it was written once before
+  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected. If the message was written before,
+  /// also → unknown, confirmed (by a reply)
   case queued = 1
   /// The kernel has accepted the whole message. Final if confirmations are off. → confirmed, unknown, rejected, queued
   /// (redelivery)
@@ -42,7 +42,7 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case queueFull
   /// The session ended first.
   case sessionClosed
-  /// The connection was lost: after it was written, or too often while it was being written.
+  /// The connection was lost after the message was written, or too often while the message was being written.
   case connectionLost
   /// The upstream refused it as too large (1009), or it exceeds the limit that the upstream has announced.
   case tooLarge
@@ -68,7 +68,8 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// The state of a message, why it ended if it did not arrive, and when it reached that state, to 10 ms.
+/// The state of a message, the reason if the message did not arrive, and when the message reached the state, with a
+/// resolution of 10 ms.
 package struct DeliveryRecord: Equatable, Sendable {
   package let state: DeliveryState
   package let reason: DeliveryReason?

@@ -3,8 +3,9 @@ import ByteStreams
 /// A heap of deadlines, the earliest first. Entries are not removed when their messages end: the caller checks whether
 /// the first entry still applies.
 ///
-/// Most messages have the same time to live, so they are added in the order of their deadlines. Then an insertion moves
-/// nothing. Messages that are queued in a row with the same deadline, such as the messages of a batch, have one entry.
+/// Most messages have the same time to live, so they are added in the order of their deadlines. Such an insertion moves
+/// no other entry. Messages that are queued in a row with the same deadline, such as the messages of a batch, have one
+/// entry.
 struct ExpiryHeap: Sendable {
   struct Entry: Sendable {
     let deadline: MonotonicTime

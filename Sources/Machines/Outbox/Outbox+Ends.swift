@@ -29,8 +29,8 @@ extension Outbox {
   }
 
   /// Records that the upstream has replied to a message, so that it has arrived. The message is confirmed without a
-  /// pong, and is not sent again. If a new connection already has it in its buffer, it cannot be stopped. Then it is
-  /// confirmed when it leaves the buffer.
+  /// pong, and is not sent again. If the message is already in the buffer of a new connection, it cannot be taken back.
+  /// In this case it is confirmed when it leaves the buffer.
   package mutating func replied(to sequence: UInt64) {
     if ledger.state(of: sequence) == .written, ledger.isConfirmable(sequence) { ledger.confirm(sequence) }
     guard keepsWritten, let position = position(of: sequence) else { return }
@@ -40,7 +40,7 @@ extension Outbox {
     } else if position < takenEnd {
       ring[position].hasReply = true
     } else {
-      // It was returned to the queue when its connection stopped sending.
+      // The message was returned to the queue when its connection stopped sending.
       end(position, as: .confirmed)
       trimExpiry()
     }
@@ -68,8 +68,8 @@ extension Outbox {
   /// The position of a waiting message.
   func waitingPosition(of sequence: UInt64) -> Int? { position(of: sequence).flatMap { $0 >= takenEnd ? $0 : nil } }
 
-  /// Removes the deadlines of messages that have left the queue, once these outnumber the others. Deadlines are not
-  /// removed one by one.
+  /// Removes the deadlines of messages that have left the queue, once these deadlines outnumber the others. A deadline
+  /// is not removed at the moment when its message leaves.
   mutating func trimExpiry() {
     if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
   }
@@ -91,10 +91,10 @@ extension Outbox {
     }
   }
 
-  /// Ends a message that is not written. Its position stays, empty.
+  /// Ends a message that is not written. Its position stays in the ring, without a payload.
   mutating func finish(_ position: Int, as state: DeliveryState, because reason: DeliveryReason?) {
-    // A message with attempts was written once, to a connection that was lost. It may have arrived, however it ends
-    // now.
+    // A message with `attempts` was written to a connection that was lost, so it may have arrived. Unless it is
+    // confirmed, it ends as `unknown`, whatever `state` is.
     if state == .confirmed {
       ledger.confirm(ring[position].sequence)
     } else if ring[position].attempts > 0 {
@@ -108,7 +108,7 @@ extension Outbox {
     ring[position].topic = nil
   }
 
-  /// Frees the payload of a message. The position stays, empty, and the message no longer counts for its client.
+  /// Frees the payload of a message. The position stays in the ring, and the message no longer counts for its client.
   mutating func discardPayload(_ position: Int) {
     guard let size = ring[position].payload?.count else { return }
     bytes &-= size

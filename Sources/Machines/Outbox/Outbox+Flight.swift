@@ -4,7 +4,7 @@ import UpstreamSession
 /// How connections affect the outbox: they start to send, confirm messages by pongs, and end.
 extension Outbox {
   /// Called when a connection is ready: it may take messages from now on.
-  /// - Parameter confirms: whether its pings confirm them; nil if the settings decide.
+  /// - Parameter confirms: whether the pings of the connection confirm messages; nil if the settings decide.
   package mutating func startSending(on connection: Generation, confirms: Bool? = nil) {
     precondition(flight == nil, "two connections send at once")
     // Messages that may be sent again need a confirmation on every connection.
@@ -30,8 +30,8 @@ extension Outbox {
     }
   }
 
-  /// Called when the connection takes no more messages. The messages that it has may still arrive. `settle` decides
-  /// their states.
+  /// Called when the connection takes no more messages. The messages that it has taken may still arrive. `settle`
+  /// decides their states.
   ///
   /// - Parameters:
   ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
@@ -45,8 +45,9 @@ extension Outbox {
     if !isPaused { endImmediate() }
   }
 
-  /// Called when the kernel accepts nothing more for now. Messages from `sequence` on, of which it has accepted no
-  /// byte, return to their positions in the queue and keep their TTL. A message that may not be queued ends.
+  /// Called when the kernel accepts nothing more for now. Messages from `sequence` on return to their positions in the
+  /// queue and keep their TTL: the kernel has accepted no byte of them. A message with TTL 0 may not be queued, so it
+  /// ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { returnToQueue(from: sequence) }
@@ -84,11 +85,12 @@ extension Outbox {
     return flight.last - flight.lastWithBarrier
   }
 
-  /// Records that a ping with this counter follows everything that the connection has taken. The connection is the
-  /// sending connection, or the retiring connection, which sends this ping before its close frame.
+  /// Records that a ping with this counter follows everything that the connection has taken. Such a ping is a
+  /// *barrier*: its pong confirms all messages before it. The connection is the sending connection, or the retiring
+  /// connection, which sends this ping before its close frame.
   package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
-    // Liveness pings are sent even if no further barrier is allowed. A later barrier then confirms the messages before
-    // the ping.
+    // A liveness ping may be sent when no further barrier is allowed. It is not recorded as a barrier, and a later
+    // barrier confirms the messages before it.
     if isRetiring(connection) {
       retiring?.appendBarrier(counter, atMost: .max)
     } else if flight?.connection == connection {
@@ -142,8 +144,8 @@ extension Outbox {
     if ended.confirms, ended.last >= ended.first, !keepsWritten {
       ledger.loseAll(from: ended.first, through: ended.last)
     }
-    // If a successor has taken messages, the front of the ring belongs to it, and no message of the old connection is
-    // left there.
+    // If a successor has taken messages, the front of the ring belongs to the successor, and no message of the old
+    // connection is left in the ring.
     if let successor = flight, successor.last >= successor.first { return }
     requeue(partiallyWritten: partiallyWritten)
     lowerIntent()
@@ -258,8 +260,8 @@ extension Outbox.Flight {
     taken = nil
   }
 
-  /// Removes the barriers up to this one. Returns the messages that this confirms, and when the first of them was
-  /// taken.
+  /// Removes the barriers up to the barrier with this counter. Returns the messages that its pong confirms, and when
+  /// the first of these messages was taken.
   fileprivate mutating func confirm(_ counter: UInt64) -> (messages: ClosedRange<UInt64>, taken: MonotonicTime)? {
     var through: UInt64 = 0
     var taken = MonotonicTime.distantFuture

@@ -8,7 +8,7 @@ extension Outbox {
   ///
   /// - Parameters:
   ///   - stored: the outbox that an earlier process stored.
-  ///   - isUnderstood: whether the present upstream understands its messages.
+  ///   - isUnderstood: whether the present upstream understands the stored messages.
   package mutating func startStoring(_ stored: StoredOutbox, isUnderstood: Bool = true, at clock: JournalClock) {
     storesMessages = true
     self.clock = clock.now
@@ -21,7 +21,7 @@ extension Outbox {
     }
     endWrittenOfEarlierProcess()
     lowerIntent()
-    // Always reported, so that it replaces the intent that an earlier process stored.
+    // The intent is always reported, so that it replaces the intent that an earlier process stored.
     hasLoweredIntent = true
   }
 
@@ -31,12 +31,12 @@ extension Outbox {
     let sequence = message.number
     var deadline = MonotonicTime.distantFuture
     if let end = message.deadline {
-      // Even if the clock was set back, the message gets no more than its original time.
+      // Even if the clock was set back, the message gets no more than its original time to live.
       let original = end.subtractingReportingOverflow(message.time)
       deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
     }
-    // Only the states of the last messages are stored. A message whose payload is stored may be older, and has not
-    // ended.
+    // Only the states of the last messages are stored. A message may be older than those and so have no stored state.
+    // If its payload is still stored, it has not ended: it counts as queued.
     let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
     if mayHaveArrived {
@@ -70,8 +70,8 @@ extension Outbox {
   // MARK: Confirmations
 
   /// Called when the message was sent and has caused a change that must be stored before the message is shown as
-  /// confirmed. Until `releaseConfirmation`, its state stays `written`, which does not count as final, even if pings
-  /// confirm nothing.
+  /// confirmed. Until `releaseConfirmation` is called, its state stays `written` and does not count as final. That
+  /// applies even to a message that pings cannot confirm, for which `written` is usually final.
   package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
 
   package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }
@@ -102,8 +102,8 @@ extension Outbox {
   /// Records that a message to be stored was queued under this number.
   package mutating func noteStored(_ sequence: UInt64) { lastStored = sequence }
 
-  /// The number up to which a connection can take messages next, as soon as their intent is stored; nil if no intent is
-  /// missing.
+  /// The number up to which an intent should be stored next, so that a connection can take those messages; nil if no
+  /// further intent is needed.
   package func nextIntent(maximumMessages: Int, maximumBytes: Int, now: MonotonicTime) -> UInt64? {
     guard storesMessages, isOpenForTaking, lastStored > intended else { return nil }
     let most = min(maximumMessages, max(1, bucket?.available(now: now) ?? .max))
@@ -126,8 +126,9 @@ extension Outbox {
   /// Records that the intent for messages up to `sequence` is stored, so that they may be written.
   package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
 
-  /// Withdraws the intent for the waiting messages: no connection writes them until it is stored again. Messages that
-  /// were written once keep their intent, since they may have arrived, whichever process ends them.
+  /// Withdraws the intent for the waiting messages: no connection writes them until the intent is stored again. A
+  /// message that was written once keeps its intent: it may have arrived, and a later process must know that when it
+  /// ends the message.
   mutating func lowerIntent() {
     guard storesMessages, takenEnd < ring.end else { return }
     var first = ring[takenEnd].sequence
@@ -149,14 +150,14 @@ extension Outbox {
     return intended
   }
 
-  /// Records that the store has failed, or works again. While it does not work, a message with time to live 0 cannot
-  /// overtake messages that wait to be stored, so it ends.
+  /// Records that the store has failed, or works again. While the store does not work, a message with time to live 0
+  /// ends, since it cannot overtake messages that wait to be stored.
   package mutating func storeChanged(hasFailed: Bool) {
     storeHasFailed = hasFailed
     if isStoppedByStore { endImmediate() }
   }
 
-  /// Whether the store has failed, and messages wait that must not be written before it works again.
+  /// Whether the store has failed while messages are waiting that must not be written until it works again.
   var isStoppedByStore: Bool {
     guard storeHasFailed, waiting > 0, lastStored > permitted else { return false }
     return (takenEnd..<ring.end).contains {

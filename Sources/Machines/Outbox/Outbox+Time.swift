@@ -32,7 +32,7 @@ extension Outbox {
     position >= takenEnd && position < ring.end && ring[position].payload != nil && ring[position].deadline == deadline
   }
 
-  /// When the pace permits the next message; nil if none can be taken, or one is permitted now.
+  /// When the pace permits the next message; nil if no message can be taken, or if a message is permitted now.
   package func nextPermit(now: MonotonicTime) -> MonotonicTime? {
     guard let bucket, waiting > 0, isOpenForTaking, bucket.available(now: now) == 0 else { return nil }
     return bucket.nextToken(now: now)

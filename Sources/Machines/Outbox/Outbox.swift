@@ -7,10 +7,10 @@ import UpstreamSession
 ///
 ///     queued ──take──▶ in a connection's buffer ──written──▶ written ──confirm──▶ confirmed
 ///
-/// The ring has three parts. Before `writtenEnd` are messages that the kernel has accepted, kept only if they may have
-/// to be sent again. Between `writtenEnd` and `takenEnd` are messages whose frames are in a connection's buffer. From
-/// `takenEnd` on are the waiting messages. A frame that the kernel accepted in part has not arrived, so its message
-/// waits again when its connection is lost.
+/// The ring has three parts. Before `writtenEnd` are messages that the kernel has accepted. They are kept only if they
+/// may have to be sent again. Between `writtenEnd` and `takenEnd` are messages whose frames are in a connection's
+/// buffer. From `takenEnd` on are the waiting messages. A frame that the kernel accepted in part has not arrived, so
+/// its message waits again when its connection is lost.
 ///
 /// The frames of one connection are a `Flight`. When a connection stops sending, its flight is `retiring` until its
 /// messages are settled: pongs can still confirm them. While the ring contains messages of a retiring flight, nothing
@@ -32,8 +32,8 @@ package struct Outbox: Sendable {
     var isStored = false
     /// Whether the end of the message is reported in `ended`.
     var reportsEnd = false
-    /// Whether the upstream has replied to the message while it was in the buffer of a further connection. It is
-    /// confirmed when it leaves the buffer.
+    /// Whether the upstream has replied to the message while it was in the buffer of a further connection. Such a
+    /// message is confirmed when it leaves the buffer.
     var hasReply = false
     /// How many connections have taken the message. A connection that ended before it had written the whole message
     /// does not count.
@@ -58,7 +58,7 @@ package struct Outbox: Sendable {
     var lastWithBarrier: UInt64
     /// When the first message that no barrier follows was taken.
     var taken: MonotonicTime?
-    /// The written, unconfirmed messages that no larger message follows. The first is the largest of all.
+    /// The written, unconfirmed messages that are followed by smaller messages only. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
     init(_ connection: Generation, first: UInt64, confirms: Bool) {
@@ -96,13 +96,14 @@ package struct Outbox: Sendable {
   var flight: Flight?
   var retiring: Flight?
   package internal(set) var ledger: DeliveryLedger
-  /// The time of the inputs that follow, as the records of deliveries show it. An input with a time parameter uses that
-  /// time for its decisions.
+  /// The time of the inputs that follow. It is recorded as the time of the state changes that they cause. An input with
+  /// a time parameter uses that time for its decisions.
   package var clock: MonotonicTime {
     get { ledger.now }
     set { ledger.now = newValue }
   }
-  /// Messages that are not yet written, and their bytes.
+  /// `messages` is the number of messages that are not yet written. `bytes` is the size of their payloads and of the
+  /// payloads of written messages that are kept.
   package internal(set) var messages = 0
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
@@ -164,7 +165,7 @@ package struct Outbox: Sendable {
   /// - Parameters:
   ///   - timeToLive: 0 if the message must be sent at once or not at all; nil for no expiry.
   ///   - reportsEnd: `takeEnded` reports the message if it ends in the queue.
-  ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
+  ///   - client: the client for which the message counts; 0 if clients cannot be distinguished.
   package mutating func enqueue(
     _ payload: ByteSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
     by client: UInt64 = 0, now: MonotonicTime
@@ -260,8 +261,8 @@ package struct Outbox: Sendable {
   ///
   /// - Parameters:
   ///   - client: the client that may use the reserve; 0 if the reserve may not be used.
-  ///   - dropsWaiting: whether to leave out the waiting messages, which may be dropped. If dropping all of them makes
-  ///     no room, none is dropped.
+  ///   - dropsWaiting: whether to leave out the waiting messages, which may be dropped. If there is no room even
+  ///     without them, none of them is dropped.
   func exceededLimit(
     _ count: Int, _ size: Int, replacing topic: String? = nil, by client: UInt64 = 0, dropsWaiting: Bool = false
   ) -> QueueLimit? {
@@ -299,7 +300,7 @@ package struct Outbox: Sendable {
     return true
   }
 
-  /// Whether the client of a message has more than its share. Assumed if the client is unknown.
+  /// Whether the client of a message has more than its share. An unknown client is assumed to have more.
   private func hasMoreThanItsShare(_ position: Int) -> Bool {
     guard ring[position].payload != nil else { return false }
     let client = ring[position].client
@@ -315,7 +316,7 @@ package struct Outbox: Sendable {
   ///
   /// - Parameters:
   ///   - largest: a larger message is not taken before the connection has prepared it (`next`), unless it has time to
-  ///     live 0. Messages with time to live 0 behind it end.
+  ///     live 0. Messages with time to live 0 behind such a message end.
   ///   - prepared: the number of a larger message that is prepared, so that it is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
@@ -361,7 +362,7 @@ package struct Outbox: Sendable {
     trimExpiry()
   }
 
-  /// The message that is taken next, if it is larger than this and may be queued. The connection can prepare it in
+  /// The message that is taken next, if it is larger than `size` and may be queued. The connection can prepare it in
   /// advance.
   package func next(largerThan size: Int) -> OutboxMessage? {
     guard isOpenForTaking else { return nil }

@@ -12,7 +12,7 @@ package struct OutboxSettings: Sendable, Equatable {
 
   package enum Redelivery: String, CaseIterable, Sendable {
     /// A written message without a confirmation becomes `unknown`. For some messages, such as orders, a duplicate is
-    /// worse than a report.
+    /// worse than the report of an unknown outcome.
     case never
     /// The message is sent again, in its position before newer messages, within its time to live.
     case unconfirmed
@@ -21,8 +21,8 @@ package struct OutboxSettings: Sendable, Equatable {
   /// Maximum messages that one client may have in the outbox (`Reserve`). At one message per millisecond, they cover
   /// one second without the upstream.
   package var maximumMessages = 1_024
-  /// Maximum bytes that one client may have in the outbox. A single larger message is accepted if the outbox is empty;
-  /// otherwise it could never be sent.
+  /// Maximum bytes that one client may have in the outbox. A single larger message is accepted if the outbox is empty.
+  /// If an empty outbox refused that message, it could never be sent.
   package var maximumBytes = 4 * 1_024 * 1_024
   package var overflow: Overflow = .refuse
   package var redelivery: Redelivery = .never
@@ -30,7 +30,7 @@ package struct OutboxSettings: Sendable, Equatable {
   /// message was written (with `redelivery: unconfirmed`), or, in any case, while the message was partially written. At
   /// most 255.
   package var maximumAttempts = 3
-  /// Whether pings confirm messages. If not, `written` is final. Decided for each connection.
+  /// Whether pings confirm messages. If not, `written` is final. It is decided for each connection (`startSending`).
   package var confirms = true
   /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier
   /// follows.
@@ -41,8 +41,9 @@ package struct OutboxSettings: Sendable, Equatable {
   /// `barrierDelay` alone permits 50 a second in each session. A longer interval leaves messages `written` for longer,
   /// and a lost connection makes such messages `unknown`.
   package var barrierInterval: TimeSpan = .milliseconds(200)
-  /// Maximum barrier pings without a pong; the next ping waits. More than one, so that a long round trip does not delay
-  /// confirmations. Few, so that an upstream that never responds costs little.
+  /// Maximum number of barrier pings without a pong. A further barrier ping waits for a pong. Several are allowed, so
+  /// that a long round trip does not delay confirmations. The number is small, so that an upstream that never responds
+  /// costs little.
   package var maximumBarriers = 8
   /// Default time to live of a message. The caller passes it to `enqueue` with each message; the outbox itself does not
   /// read it.
@@ -74,9 +75,9 @@ package struct OutboxMessage: Sendable {
   package let sequence: UInt64
   package let kind: MessageKind
   package let payload: ByteSlice
-  /// Whether it was queued with `reportsEnd`, as the request of a call.
+  /// Whether the message was queued with `reportsEnd`. The request of a call is such a message.
   package let reportsEnd: Bool
-  /// The client for which it counts; 0 if it is unknown.
+  /// The client for which the message counts; 0 if the client is unknown.
   package let client: UInt64
 }
 
@@ -86,7 +87,7 @@ package enum DeliveryProgress: Equatable, Sendable {
   case waiting
   /// A connection has taken it, or it is too old to be remembered.
   case taken
-  /// It ended and cannot have arrived, which its sender may have seen.
+  /// It ended and cannot have arrived. Its sender may have seen that state.
   case notSent
 }
 
@@ -97,8 +98,8 @@ package enum QueueLimit: Equatable, Sendable {
 
 /// The result of queueing one message or several in a row.
 package struct EnqueueResults: Equatable, Sendable {
-  /// The result of the first message. If it is queued, the others have the following sequence numbers; otherwise they
-  /// have the same result.
+  /// The result of the first message. If it is queued, the others have the following sequence numbers; if it is not,
+  /// they have the same result.
   package var result: EnqueueResult
   package var count: Int
 

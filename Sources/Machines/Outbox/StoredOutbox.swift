@@ -61,21 +61,21 @@ package enum OutboxChange: Equatable, Sendable {
   case intended(through: UInt64)
   case settled(StoredSettlement)
 
-  /// The size of the payload that it refers to, in bytes; 0 without a payload.
+  /// The size of the payload that the change contains, in bytes; 0 without a payload.
   package var size: Int { if case .accepted(let message) = self { message.payload.count } else { 0 } }
 }
 
 /// The outgoing messages of a session as they are stored.
 package struct StoredOutbox: Equatable, Sendable {
-  /// The latest delivery states that are kept, as many as an outbox of the default size remembers.
+  /// Maximum number of delivery states that are kept. An outbox of the default size remembers as many.
   package static var maximumDeliveries: Int { DeliveryLedger.minimumLimit }
 
   /// The state of a message.
   package struct Delivery: Hashable, Sendable {
-    /// 0 if it is not stored.
+    /// 0 if the state is not stored.
     package let state: UInt8
     package let reason: UInt8
-    /// When it was reached, in units of 10 ms.
+    /// When the state was reached, in units of 10 ms.
     package let time: Int64
 
     package init(state: UInt8 = 0, reason: UInt8 = 0, time: Int64 = 0) {

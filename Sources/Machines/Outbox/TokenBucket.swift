@@ -20,8 +20,8 @@ package struct Pace: Sendable, Equatable {
 /// nothing needs refilling and nothing is lost to rounding. A caller that takes its token up to `slack` late, as timers
 /// do, gets the next token as if it had been on time, so the average pace is kept. No token is available early.
 ///
-/// `HostAttemptLimiter` is another type: it assigns times in the order of requests, with pauses and a limit on attempts
-/// in progress.
+/// `HostAttemptLimiter` is a separate type, since it assigns times in the order of requests, with pauses and a limit on
+/// attempts in progress.
 package struct TokenBucket: Sendable {
   /// The resolution of the timers that wait for a token.
   package static var slack: TimeSpan { .milliseconds(1) }

@@ -4,7 +4,7 @@ import ByteStreams
 /// its URL before the name is resolved, and to each address afterwards. The gateway connects only to checked addresses,
 /// so a name server cannot substitute another address.
 package struct ConnectionRules: Hashable, Sendable {
-  /// If empty, any host is allowed, except through a proxy.
+  /// If there are none, any host is allowed, except through a proxy.
   package var hosts = HostPatterns()
   /// Blocks of non-public addresses that are allowed.
   package var allowed: [AddressBlock] = []
@@ -124,7 +124,7 @@ package enum AddressKind: String, CaseIterable, Sendable {
     case 0x2001 where high >> 32 == 0x2001_0DB8: self = .documentation
     case 0x3FFF where high >> 44 == 0x3FFF0: self = .documentation
     case 0x2001 where high >> 16 == 0x2001_0002_0000: self = .benchmarking
-    // 2001::/23 is for protocols. Its tunnels were judged above.
+    // 2001::/23 is for protocols. The tunnels in this block were judged above.
     case 0x2001 where high >> 41 == 0x2001_0000 >> 9: self = .reserved
     // All other addresses outside of 2000::/3 are unassigned.
     default:

@@ -3,7 +3,7 @@
 /// It is a sequence of characters and classes (`[A-Za-z0-9_]`, `[^/]`, `.`, `\d`, `\w`), each with `?`, `*`, `+`,
 /// `{m}`, `{m,}` or `{m,n}`. There are no groups and no alternatives, so a match takes time proportional to the value
 /// times the length of the pattern, whatever both contain. (A backtracking engine, such as Swift's own, needs
-/// exponential time for some.) Values are printable ASCII.
+/// exponential time for some patterns.) Values are printable ASCII.
 package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
   /// The pattern as written.
   package let description: String
@@ -84,7 +84,7 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
       var before = [0]
       for isReachable in reachable { before.append(before[before.count - 1] + (isReachable ? 1 : 0)) }
       var next = [Bool](repeating: false, count: bytes.count + 1)
-      // The beginning of the item's run of characters that ends at `end`.
+      // The beginning of the longest run of characters of the item that ends at `end`.
       var runStart = 0
       for end in next.indices {
         if end > 0, !item.characters.contains(bytes[end - 1]) { runStart = end }

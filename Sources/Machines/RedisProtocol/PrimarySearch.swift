@@ -14,7 +14,7 @@ package struct PrimarySearch: Sendable {
   }
 
   /// A failover takes seconds, and its end must be noticed at once, since each wait delays all messages. So the waits
-  /// are short, and random, so that many gateways do not wait equally long.
+  /// are short. They are random, so that many gateways do not wait equally long.
   private static var backoff: BackoffSettings {
     var settings = BackoffSettings()
     settings.kind = .fullJitter
@@ -24,8 +24,8 @@ package struct PrimarySearch: Sendable {
     return settings
   }
 
-  /// A connection that was ready for less than this does not reset the waits. Otherwise a server that drops connections
-  /// at once would be flooded with attempts.
+  /// A connection that was ready for less than this does not reset the waits. If it did, a server that drops
+  /// connections at once would be flooded with attempts.
   package static var stableAfter: TimeSpan { .seconds(1) }
 
   private var order: [Int]
@@ -43,7 +43,8 @@ package struct PrimarySearch: Sendable {
     order = Array(0..<sentinels)
   }
 
-  /// Begins the next round with this Sentinel, which has reported a failover. The others may not have noticed it yet.
+  /// Begins the next round with this Sentinel, which has reported a failover. The other Sentinels may not have noticed
+  /// the failover yet.
   package mutating func prefer(_ sentinel: Int) {
     order.removeAll { $0 == sentinel }
     order.insert(sentinel, at: 0)

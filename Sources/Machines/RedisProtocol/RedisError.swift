@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// An error reply of Redis. This is the only place that decides whether it ends the connection.
+/// An error reply of Redis. This type alone decides whether an error ends the connection.
 package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The first word of the reply.
   package enum Kind: String, CaseIterable, Sendable {
@@ -34,7 +34,7 @@ package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The whole reply, without control characters, truncated to `textLimit` characters.
   package let text: String
 
-  /// Keeps log lines readable.
+  /// Maximum characters of `text`, so that log lines stay readable.
   private static var textLimit: Int { 256 }
   /// The text before the arguments that Redis quotes for an unknown command. These arguments are not shown.
   /// `rename-command` and proxies can make `AUTH` or `EVALSHA` unknown, and their arguments are secrets and payloads.

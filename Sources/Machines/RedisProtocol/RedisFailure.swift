@@ -13,7 +13,7 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
   case violation(String)
   /// The server, or the network, has ended the connection.
   case disconnected(String)
-  /// Its owner has closed it.
+  /// The owner of the connection has closed it.
   case closed
 
   package enum Unsuitability: Hashable, Sendable {

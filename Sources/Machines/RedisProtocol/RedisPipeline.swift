@@ -3,7 +3,7 @@ import RESPCodec
 
 /// The outcome of a command.
 package enum RedisOutcome: Sendable {
-  /// Redis has executed it. An array may contain errors.
+  /// Redis has executed the command. A reply that is an array may contain errors.
   case reply(RESPReply)
   /// Redis has refused the command, or a script has failed at some point.
   case refused(RedisError)
@@ -16,11 +16,12 @@ package struct RedisPipeline {
   package typealias Completion = (RedisOutcome) -> Void
 
   /// Maximum number of pending commands. Redis executes some 100,000 short commands of a pipeline per second, and each
-  /// must be executed within the timeout. Stops: a queue that grows while Redis is slow.
+  /// must be executed within the timeout. The limit keeps the queue from growing without end while Redis is slow.
   package static var commandLimit: Int { 65_536 }
 
-  /// Once pending commands have this many bytes, only short commands are accepted (`hasRoom`). Stops: memory that grows
-  /// while Redis does not read. A single command may have more: a text of 16 MiB has up to 96 MiB as JSON.
+  /// Once pending commands have this many bytes, only short commands are accepted (`hasRoom`). The limit keeps the
+  /// memory from growing without end while Redis does not read. A single command may have more: a text of 16 MiB has up
+  /// to 96 MiB as JSON.
   package static var byteLimit: Int { 64 << 20 }
 
   /// The default timeout of the oldest command's reply. A slower Redis is useless, and a stopped Redis must be detected
@@ -28,14 +29,14 @@ package struct RedisPipeline {
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
   /// The usual rate of a connection in each direction, in bytes per second. It extends the timeout of a command by the
-  /// time for the command, the pending output before it, and the replies that arrive meanwhile. On a slower connection,
-  /// the timeout starts again while bytes of the oldest command are acknowledged, or bytes of its reply arrive.
-  /// Otherwise one large message would end the connection again and again.
+  /// time for the command, the pending output before it, and the replies that arrive while the command is pending. On a
+  /// slower connection, the timeout starts again while bytes of the oldest command are acknowledged, or bytes of its
+  /// reply arrive. If it did not, one large message would end the connection again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {
     var bytes = 0
-    /// Not including the time for replies that arrive after the command was sent.
+    /// The deadline without the time for replies that arrive after the command was sent.
     var deadline = MonotonicTime.distantFuture
     /// The value of `arrivals` when the command was sent.
     var start = TimeSpan.zero
@@ -60,8 +61,8 @@ package struct RedisPipeline {
 
   /// Whether another command is accepted.
   ///
-  /// - Parameter isShort: whether it has a few KiB at most. The byte limit does not apply to short commands: WAIT must
-  ///   always be possible.
+  /// - Parameter isShort: whether the command has a few KiB at most. The byte limit does not apply to short commands:
+  ///   WAIT must always be possible.
   package func hasRoom(isShort: Bool) -> Bool {
     pending.count < Self.commandLimit && (isShort || bytes < Self.byteLimit)
   }

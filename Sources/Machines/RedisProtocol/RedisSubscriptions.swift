@@ -5,8 +5,8 @@ import RESPCodec
 /// liveness.
 ///
 /// If nothing arrives for `pingInterval`, a PING is sent. If nothing arrives for `pongTimeout` after the PING, the
-/// connection has failed. A process that was stopped for a while sends a PING first, so its own pause does not count as
-/// a silent server.
+/// connection has failed. A process that was stopped for a while sends a PING first, so its own pause is not taken for
+/// silence of the server.
 package struct RedisSubscriptions: Sendable {
   package enum Event: Hashable, Sendable {
     /// From now on, all messages of the channel arrive.
@@ -22,10 +22,10 @@ package struct RedisSubscriptions: Sendable {
   /// How long a change may lack a confirmation while other data arrives. Redis confirms some 300,000 changes per
   /// second.
   package static var changeTimeout: TimeSpan { .seconds(5) }
-  /// Maximum number of unconfirmed changes, apart from the initial changes. Stops: memory that grows while Redis does
-  /// not confirm.
+  /// Maximum number of unconfirmed changes, apart from the initial changes. The limit keeps the memory from growing
+  /// without end while Redis does not confirm.
   package static var changeLimit: Int { 131_072 }
-  /// Number of channels per command. Redis executes other clients' commands in between.
+  /// Number of channels per command. Between two such commands, Redis executes commands of other clients.
   static var channelsPerCommand: Int { 1_000 }
 
   private struct Change {

@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// This gateway as a candidate for one session, whose holder it is not. Decides when to acquire the session.
+/// This gateway as a candidate for one session: it is not the holder, but may become the holder. Decides when to
+/// acquire the session.
 ///
 /// The driver calls `next` after each report and at each heartbeat, right after a check of the heartbeat. It executes
 /// one command at a time, and reports the outcome. If a reply is lost, the record is read to find the outcome.
@@ -11,7 +12,7 @@ package struct Candidate: Sendable {
     case read
     /// Run the script and load the journal, then report `acquired` or `failed`.
     case acquire(Acquisition)
-    /// The session could be acquired, but this gateway is busy. Call `next` again when it is not.
+    /// The session could be acquired, but this gateway is busy. Call `next` again when it is no longer busy.
     case wait
   }
 
@@ -38,7 +39,7 @@ package struct Candidate: Sendable {
     self.counter = counter
   }
 
-  /// The delay between two ranks in the order in which gateways try to acquire. Longer than the script takes.
+  /// The delay between two ranks in the order in which gateways try to acquire. It is longer than the script takes.
   private static let step = TimeSpan.milliseconds(100)
   /// The pause before a refused command is repeated.
   static let pause = TimeSpan.milliseconds(250)
@@ -76,7 +77,8 @@ package struct Candidate: Sendable {
     notBefore = now + Self.pause
   }
 
-  /// Called when the script has succeeded and the journal is loaded. Returns nil if the connection was lost in between.
+  /// Called when the script has succeeded and the journal is loaded. Returns nil if the connection was lost after the
+  /// acquisition.
   package mutating func acquired() -> Tenure? {
     guard let acquisition = pending else { return nil }
     disconnected()
@@ -87,7 +89,7 @@ package struct Candidate: Sendable {
 
   /// - Parameters:
   ///   - isDraining: whether this gateway is about to end, and only reads which gateway is the holder. If a reply was
-  ///     lost, the record may name this gateway as the holder. This gateway then acquires the session again in order to
+  ///     lost, the record may name this gateway as the holder. In this case it acquires the session again in order to
   ///     release it.
   ///   - isBusy: whether this gateway already acquires as many sessions as it can at a time.
   package mutating func next(
@@ -119,10 +121,11 @@ package struct Candidate: Sendable {
 
   private func isFree(_ record: SharedRecord, _ watch: HistoryWatch, now: MonotonicTime) -> Bool {
     guard record.format <= SharedRecord.newestFormat else { return false }
-    // A new session that names this gateway as its successor was created by a client of this gateway, after the loss.
-    // So it is not a lost session.
+    // A new session that names this gateway as its successor was created by a client of this gateway, after any loss of
+    // data. So it is not a lost session.
     if record.isNew { return record.successor == watch.own || !watch.mayHaveLostSessions(now: now) }
-    // The record is not stamped. A gateway that has newer entries than Redis must be able to acquire the session first.
+    // The record is not stamped with the present history. A gateway that has newer entries than Redis must be able to
+    // acquire the session first.
     if record.history != watch.history, !watch.haveOthersSettled(now: now) { return false }
     guard let owner = record.token?.gateway, owner != watch.own else { return true }
     return watch.isGone(owner, now: now)

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// A gateway's copy of the list of created sessions, the hash `sessions`.
 ///
-/// The driver first subscribes to the changes, and then reads the hash in pages. Each change has the version of the
-/// list after it. So a missing change is detected, and the hash is read again.
+/// The driver first subscribes to the changes, and then reads the hash in pages. Each change contains the version of
+/// the list after the change. So a missing change is detected, and the hash is read again.
 ///
 /// A failover may restore a session whose removal was confirmed, because the new primary did not have the removal yet.
 /// The copy remembers the removal, and the gateway then repeats it (`returned`).
@@ -86,9 +86,9 @@ package struct DefinitionList: Sendable {
     /// The version before the first page was read.
     var version = Version.none
     var seen: Set<String> = []
-    /// The changes that were notified meanwhile.
+    /// The changes that were notified during the reading.
     var notices: [Notice] = []
-    /// Whether there were too many changes. The requested page is then ignored, and the hash is read again.
+    /// Whether there were too many changes. If so, the requested page is ignored, and the hash is read again.
     var isOverrun = false
   }
 
@@ -99,8 +99,8 @@ package struct DefinitionList: Sendable {
     case complete(Version)
   }
 
-  /// Maximum number of changes that are kept while the hash is read, or the number of sessions read so far if that is
-  /// larger. With more changes, the hash is read again.
+  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, their number
+  /// is the maximum. With more changes, the hash is read again.
   private static var noticeLimit: Int { 4_096 }
 
   /// How long the copy keeps a session that Redis has lost. Its holder can define it again within this time.
@@ -149,8 +149,8 @@ package struct DefinitionList: Sendable {
     entries[name].flatMap { $0.end == nil ? nil : $0.definition }
   }
 
-  /// Returns the cursor of the next page, once; nil if no page must be read. The version must be read before the first
-  /// page.
+  /// Returns the cursor of the next page; nil if no page must be read. Each cursor is returned only once. The version
+  /// must be read before the first page.
   package mutating func takePage() -> (cursor: [UInt8], isFirst: Bool)? {
     guard let cursor = next else { return nil }
     next = nil
@@ -161,7 +161,7 @@ package struct DefinitionList: Sendable {
 
   // MARK: Reports
 
-  /// Called when the gateway has subscribed to changes. The hash is then read.
+  /// Called when the gateway has subscribed to changes. Begins to read the hash.
   package mutating func subscribed() {
     state = .reading(Reading())
     next = Self.start
@@ -198,7 +198,8 @@ package struct DefinitionList: Sendable {
     for (name, text) in page where !name.isEmpty {
       let name = name.span.text()
       let definition = SessionDefinition(text.span)
-      // Not marked as seen if it was removed: it may hide a later session of this name, which Redis has lost.
+      // A session that was removed is not marked as seen: it may hide a later session of this name, which Redis has
+      // lost.
       if definition.map(hasRemoved) != true { reading.seen.insert(name) }
       if let definition {
         changes += define(name, definition)
@@ -242,11 +243,12 @@ package struct DefinitionList: Sendable {
   }
 
   private mutating func apply(_ notice: Notice) -> [Change] {
-    // Recorded even if the copy has a later version, because the removal may have to be repeated after a failover.
+    // The removal is recorded even if the copy has a later version, because it may have to be repeated after a
+    // failover.
     if case .removed(let code, let incarnation) = notice.change {
       noteRemoval(of: notice.name, incarnation, code: code)
     }
-    // After a missing change the hash is read again, which includes this change.
+    // If an earlier change was missing, the hash is read again. What is read then includes this change.
     guard case .complete(let version) = state else { return [] }
     if version.id == notice.version.id, notice.version.count <= version.count { return [] }
     guard version.isFollowed(by: notice.version) else {

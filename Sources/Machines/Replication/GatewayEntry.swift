@@ -6,7 +6,8 @@ import ByteStreams
 package struct GatewayEntry: Hashable, Sendable {
   /// Incremented with each heartbeat. A gateway whose entry does not change is not alive.
   package var beat: UInt64
-  /// The latest history in which all sessions of this gateway are settled: each one was stamped or given up.
+  /// The latest history in which all sessions of this gateway are settled: each of them was stamped, waits for a new
+  /// term, or was given up.
   package var history: String
   /// How long the gateway keeps its sessions without a heartbeat.
   package var lease: TimeSpan
@@ -36,8 +37,8 @@ package struct GatewayEntry: Hashable, Sendable {
     self.unreachable = unreachable
   }
 
-  /// Maximum bytes. The address is the largest part: a URL with a host name has at most 300. The rest is for fields of
-  /// later versions.
+  /// Maximum bytes. The address is the largest part, and has at most 300 bytes. There is room for fields of later
+  /// versions.
   package static let maximumTextLength = 1024
 
   /// No value contains a space.

@@ -6,21 +6,21 @@ package struct TenureTimes: Hashable, Sendable {
   /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own
   /// `lease` if that is longer.
   package var lease: TimeSpan
-  /// A gateway stops writing this much earlier. With a fifth of `lease`, each clock may be wrong by 11 % (margin / (2 ×
-  /// lease − margin)).
+  /// A gateway stops writing this long before its `lease` has passed. With a fifth of `lease`, each clock may be wrong
+  /// by 11 % (margin / (2 × lease − margin)).
   package var margin: TimeSpan
   /// The time between two heartbeats.
   package var interval: TimeSpan
   /// The number of times that the entries of all gateways are read before a new session without a successor is created.
-  /// Redis may have lost a session, and its holder notices that with its next heartbeat.
+  /// The session may be a session that Redis has lost, and its holder notices the loss with its next heartbeat.
   package var readingsBeforeCreation: UInt64 = 3
 
   /// The longest `lease` that is accepted in another gateway's entry, so that a wrong entry does not block sessions for
   /// ever.
   package static let longestTenure = TimeSpan.seconds(600)
 
-  /// - Parameter margin: nil for a fifth of `lease`, but at least a second, since the socket must be closed within
-  ///   it.
+  /// - Parameter margin: nil for a fifth of `lease`, but at least a second, since the socket must be closed within the
+  ///   margin.
   package init(
     lease: TimeSpan = .seconds(5), margin: TimeSpan? = nil, interval: TimeSpan = .milliseconds(250)
   ) {
@@ -68,7 +68,7 @@ package struct Heartbeat: Sendable {
   /// - Parameter isConfirmed: whether the script and WAIT have succeeded. The new deadline counts from the time of
   ///   sending.
   package mutating func finished(isConfirmed: Bool, now: MonotonicTime) {
-    // Checked first, since this process may have been stopped until its tenure expired.
+    // The deadline is checked first, since this process may have been stopped until its tenure expired.
     check(now: now)
     guard let sent else { return }
     self.sent = nil
@@ -81,7 +81,7 @@ package struct Heartbeat: Sendable {
   package mutating func disconnected() { sent = nil }
 
   /// Must be called at `deadline`, and before each decision. Returns whether the deadline has passed since the last
-  /// call. All upstream sockets must then be closed at once.
+  /// call. If it has, all upstream sockets must be closed at once.
   @discardableResult
   package mutating func check(now: MonotonicTime) -> Bool {
     guard !isLapsed, now >= deadline else { return false }

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// The present history of Redis, and the gateways that have entries in it.
 ///
-/// The id of a history is `master_replid` of the primary. It changes with each promotion and each restart, which may
-/// have lost the last writes. A session is stamped with the history in which its holder has found it complete.
+/// The id of a history is `master_replid` of the primary. It changes with each promotion and each restart. Any of these
+/// may lose the last writes. A session is stamped with the history in which its holder has found it complete.
 package struct HistoryWatch: Sendable {
   private struct Seen {
     /// nil if Redis has no entry of this gateway.
@@ -30,9 +30,9 @@ package struct HistoryWatch: Sendable {
   /// When this process last found a new history, or the loss of its own entry; nil if never.
   private var lossTime: MonotonicTime?
   private var gateways: [GatewayID: Seen] = [:]
-  /// The longest `lease` of all gateways that were seen. Assumed for gateways whose `lease` is not known.
+  /// The longest `lease` of all gateways that were seen. It is assumed for gateways whose `lease` is not known.
   private var longestLease: TimeSpan
-  /// The latest history in which all sessions of this gateway were settled. Published in the gateway's entry.
+  /// The latest history in which all sessions of this gateway were settled. It is published in the gateway's entry.
   package private(set) var settledHistory = ""
   /// Whether there are more than `maximumGateways` entries.
   private var isOverfull = false
@@ -55,7 +55,8 @@ package struct HistoryWatch: Sendable {
     self.history = history
     since = now
     hasEntries = false
-    // A gateway of the last history may appear in this history, too, even if its entry was lost.
+    // A gateway whose entry was lost may write its entry again in this history. So no known gateway counts as gone
+    // before its `lease` has passed again.
     for gateway in gateways.keys { gateways[gateway]?.since = now }
     return true
   }
@@ -96,8 +97,8 @@ package struct HistoryWatch: Sendable {
     return !entries.contains { $0.gateway == own }
   }
 
-  /// Called when all sessions of this gateway are settled (`Tenure.isSettled`). From then on, it acquires sessions of
-  /// earlier histories under the same conditions as all other gateways.
+  /// Called when all sessions of this gateway are settled (`Tenure.isSettled`). From then on, this gateway acquires
+  /// sessions of earlier histories under the same conditions as all other gateways.
   package mutating func allAreSettled() { settledHistory = history }
 
   /// The text of a gateway's entry as it was read last.
@@ -127,7 +128,7 @@ package struct HistoryWatch: Sendable {
       .compactMapValues(\.entry).filter { !$0.value.isDraining }
   }
 
-  /// Four heartbeats at the default interval.
+  /// How long a heartbeat is fresh: four heartbeats at the default interval.
   private static let freshTime = TimeSpan.seconds(1)
 
   /// The published digests of the settings of other gateways that are not gone.
@@ -195,9 +196,9 @@ package struct HistoryWatch: Sendable {
     }.prefix(Self.maximumForgotten).map(\.self)
   }
 
-  /// How long an entry is kept after its `lease` has passed, so that an operator sees that the gateway has ended. Until
-  /// then, other gateways need it.
+  /// How long an entry is kept after its `lease` has passed, so that an operator sees that the gateway has ended.
+  /// Before the `lease` has passed, other gateways need the entry.
   private static let keptGone = TimeSpan.seconds(25)
-  /// Maximum number per heartbeat, so that no script takes long.
+  /// Maximum number of entries that one heartbeat deletes, so that no script takes long.
   private static let maximumForgotten = 16
 }

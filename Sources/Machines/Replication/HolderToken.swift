@@ -3,7 +3,7 @@ import ByteStreams
 /// The number of a term: a counter above 32 random bits.
 ///
 /// If Redis has lost a term, another gateway may begin a term with the same counter. The random bits distinguish the
-/// two terms, so that no push id of one equals a push id of the other.
+/// two terms, so that they have no push id in common.
 package struct HolderTerm: Hashable, Comparable, Sendable {
   package let value: UInt64
 
@@ -103,7 +103,8 @@ package struct HolderTerms: Hashable, Sendable {
   }
 
   /// Whether a session with these terms has all entries of a session with `other` terms, whose last push has the number
-  /// `end`. True if the last of the other terms is among these terms, and has not ended here before `end`.
+  /// `end`. This is true if the last of the other terms is one of these terms, and did not end here before the push
+  /// `end`.
   package func extend(_ other: HolderTerms, endingAt end: UInt64) -> Bool {
     guard let last = other.last else { return true }
     guard let index = begins.firstIndex(where: { $0.term == last.term }) else { return false }

@@ -2,10 +2,10 @@ import ByteStreams
 
 /// Checks whether this gateway can reach the other gateways at the addresses that they publish.
 ///
-/// A wrong `listeners.peer_address` would be noticed only when a request is forwarded, and then look like a session
-/// without a holder. So each gateway tries to connect to each other gateway that appears, and lists in its own entry
-/// which gateways it has never reached. A gateway that was reached once is not tried again, since a later fault of the
-/// network is not a fault of the settings.
+/// Without these checks, a wrong `listeners.peer_address` would be noticed only when a request is forwarded, and would
+/// look like a session without a holder. So each gateway tries to connect to each other gateway that appears, and lists
+/// in its own entry which gateways it has never reached. A gateway that was reached once is not tried again, since a
+/// later fault of the network is not a fault of the settings.
 package struct PeerChecks: Sendable {
   private struct Check: Sendable {
     let address: String

@@ -3,9 +3,9 @@ import ByteStreams
 /// The incarnations of the sessions that were removed last, with their close codes. A removal is final, and an
 /// incarnation is never used again.
 package struct RemovedIncarnations: Sendable {
-  /// Maximum number, as in `sessions:removed` of Redis (about 1 MiB there, and half of it here). Limits the memory
-  /// while clients create and close sessions. A failover can bring a removed session back for good only if this many
-  /// other sessions were removed since.
+  /// Maximum number of incarnations, both here and in `sessions:removed` of Redis. They take about 1 MiB in Redis, and
+  /// half of that here. The limit keeps the memory small while clients create and close sessions. A failover can bring
+  /// a removed session back for good only if this many other sessions were removed since.
   package static var limit: Int { 10_000 }
 
   private var codes: [UInt64: UInt16] = [:]

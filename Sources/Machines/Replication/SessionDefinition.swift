@@ -28,9 +28,9 @@ package struct SessionDefinition: Hashable, Sendable {
     self.idleLimit = idleLimit
   }
 
-  /// Maximum bytes of the text. It is larger than the texts of variables can be, since these become parts of a URL and
-  /// of header fields. It also limits the size of a page of the list, with the largest number of sessions that can be
-  /// configured.
+  /// Maximum bytes of the text. The values of variables can never be that long, since they become parts of a URL and of
+  /// header fields. This limit and the largest number of sessions that can be configured also limit the size of a page
+  /// of the list.
   package static let maximumTextLength = 16_384
   static let incarnationLength = 16
 

@@ -44,8 +44,8 @@ package struct SharedRecord: Hashable, Sendable {
   /// The format that this program writes, and the newest format that it reads.
   package static var newestFormat: UInt32 { 1 }
 
-  /// Added to the counter of a session that is not stamped. It is greater than the number of terms that Redis can have
-  /// lost. So a cursor of a lost term is before the first term after the loss.
+  /// The number that is added to the counter of a session that is not stamped. This number is greater than the number
+  /// of terms that Redis can have lost. So a cursor of a lost term is before the first term after the loss.
   package static var counterDistance: UInt32 { 1 << 10 }
 
   /// The number of the next term.
@@ -101,8 +101,8 @@ package struct SharedRecord: Hashable, Sendable {
   }
 }
 
-/// The id of an entry of `p`: the number of the last push up to its end, and the number of earlier entries with the
-/// same last push.
+/// The id of an entry of `p`: the number of the last push in it or before it, and the number of earlier entries with
+/// the same last push.
 package struct PushEntryID: Hashable, Comparable, Sendable {
   package let push: UInt64
   package let count: UInt64
@@ -147,11 +147,11 @@ package struct Acquisition: Hashable, Sendable {
   package let token: HolderToken
   /// The terms, which end with the term of `token`.
   package let terms: HolderTerms
-  /// A random number if the session was never acquired, otherwise unchanged.
+  /// A random number if the session was never acquired. If it was, the epoch of the session.
   package let epoch: UInt64
   /// The history of the record afterwards. An acquisition does not stamp.
   package let history: String
-  /// Whether the last entries may be missing. The session is then restored as after a power failure.
+  /// Whether the last entries may be missing. If so, the session is restored as after a power failure.
   package let mayHaveLostEntries: Bool
 
   /// The record after the script has succeeded.

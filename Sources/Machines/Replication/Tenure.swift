@@ -69,7 +69,7 @@ package struct Tenure: Sendable {
 
   // MARK: Reports
 
-  /// - Parameter isConfirmed: whether a WAIT after the read has succeeded. It confirms all earlier writes.
+  /// - Parameter isConfirmed: whether a WAIT after the read has succeeded. Such a WAIT confirms all earlier writes.
   package mutating func observed(_ record: SharedRecord, isConfirmed: Bool) {
     pending = nil
     self.record = record
@@ -137,7 +137,7 @@ package struct Tenure: Sendable {
   /// are stored.
   package mutating func releaseSoon(to successor: GatewayID?) { release = (successor, true) }
 
-  /// Called when the stored changes are much larger than the state. The next write is then the whole state.
+  /// Called when the stored changes are much larger than the state. So the next write is the whole state.
   package mutating func replaceSoon() { mustReplace = true }
 
   private mutating func confirm() {
@@ -157,8 +157,8 @@ package struct Tenure: Sendable {
 
   private func isStamped(_ record: SharedRecord) -> Bool { record.history == history }
 
-  /// Whether the deadline has passed since the token was stored. The session must then be acquired again before further
-  /// writes.
+  /// Whether the deadline has passed since the token was stored. If so, the session must be acquired again before
+  /// further writes.
   package func hasLapsed(_ heartbeat: Heartbeat) -> Bool { heartbeat.lapses != lapses }
 
   /// Whether this gateway may now have a connection to the upstream, and write to it.
@@ -210,7 +210,8 @@ package struct Tenure: Sendable {
     }
     let isLapsed = hasLapsed(heartbeat)
     if isLapsed, !isStamped(record) {
-      // Another gateway may have been the holder since, and Redis may have lost its writes.
+      // Since the deadline, another gateway may have been the holder, and Redis may have lost the writes of that
+      // gateway.
       guard watch.haveOthersSettled(now: now) else { return .none }
       guard watch.haveOthersReported else {
         // Redis may have lost the last writes. The next holder records that as a gap.

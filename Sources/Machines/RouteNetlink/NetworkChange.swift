@@ -13,13 +13,13 @@ package struct NetworkChange: Equatable, Sendable {
 /// Merges a burst of events into one change. When a link comes up, its addresses and routes follow within some tenths
 /// of a second. A connection attempt at the first of these events would fail.
 package struct NetworkChangeDebouncer: Sendable {
-  /// Maximum addresses remembered per burst. More disappear only when a whole host is renumbered; liveness checks then
-  /// detect the dead connections.
+  /// Maximum addresses remembered per burst. More addresses disappear only when a whole host is renumbered. In this
+  /// case, liveness checks detect the dead connections.
   static let vanishedLimit = 1024
-  /// Maximum links whose state is remembered. A host of many containers has thousands. For a link beyond this limit,
-  /// every event counts as a change.
+  /// Maximum links whose state is remembered. A host of many containers has thousands of links. For a link beyond this
+  /// limit, every event counts as a change.
   static let linkLimit = 4096
-  /// A network that never settles is reported after this many quiet periods.
+  /// The changes of a network that never settles are reported after this many times `quiet`.
   static let maximumQuietPeriods: Int64 = 4
 
   private let quiet: TimeSpan

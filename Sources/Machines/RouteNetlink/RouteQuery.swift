@@ -15,7 +15,8 @@ package enum RouteQuery {
     case malformed
   }
 
-  /// Longer than any response, which has a header, the route, and about twenty attributes.
+  /// Maximum size of a response, in bytes. A response consists of a header, the route, and about twenty attributes,
+  /// which are shorter.
   package static var responseLimit: Int { 4_096 }
 
   package static func request(for address: IPAddress) -> [UInt8] {

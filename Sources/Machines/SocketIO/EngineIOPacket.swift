@@ -43,7 +43,7 @@ package struct EngineIOPacket: Equatable, Sendable {
     guard !text.isEmpty else { throw .unknownEnginePacket }
     if text[0] == UInt8(ascii: "b") {
       var start = 1
-      // Version 3 also has the type of the packet.
+      // In version 3, the type of the packet follows.
       if version == .three {
         guard text.count > 1, text[1] == UInt8(ascii: "4") else { throw .unknownEnginePacket }
         start = 2
@@ -62,7 +62,7 @@ package struct EngineIOPacket: Equatable, Sendable {
 
   private init(binary: Span<UInt8>, _ version: EngineIOVersion) throws(SocketIOViolation) {
     var start = 0
-    // Version 3 has the type of the packet, as a number and not as a digit.
+    // In version 3, the message begins with the type of the packet, as a number and not as a digit.
     if version == .three {
       guard !binary.isEmpty, binary[0] == Kind.message.rawValue else { throw .unknownEnginePacket }
       start = 1

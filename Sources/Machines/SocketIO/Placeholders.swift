@@ -8,7 +8,7 @@ enum Placeholders {
     let isObject: Bool
     var isPlaceholder = false
     var number: Int?
-    /// Invalid placeholders found before this level. Placeholders inside a placeholder do not count.
+    /// Number of invalid placeholders found before this level. Placeholders inside a placeholder do not count.
     let invalidBefore: Int
   }
 

@@ -4,8 +4,8 @@ import JSONCodec
 
 extension SocketIOConversation {
   /// Writes a CONNECT. `credentials` is a JSON object in version 4 and the parameters of a query in version 3; empty if
-  /// there are none. In version 3, the default namespace needs no CONNECT without credentials, and nothing is written.
-  /// Returns false if `credentials` is not an object.
+  /// there are none. In version 3, the default namespace needs no CONNECT, so nothing is written for it. Returns false
+  /// if `credentials` is not an object.
   package mutating func connect(
     _ namespace: Int, credentials: Span<UInt8> = Span(), into output: inout ByteQueue
   ) -> Bool {
@@ -67,8 +67,9 @@ extension SocketIOConversation {
     EngineIOPacket.write(.pong, content: content, into: &output)
   }
 
-  /// Writes an event up to its arguments. They and `SocketIOPacket.argumentsEnd` follow, then its attachments in binary
-  /// messages. With an id, `expectAcknowledgement` must follow if the event is sent.
+  /// Writes an event up to its arguments. The caller appends the arguments and `SocketIOPacket.argumentsEnd`, and then
+  /// sends the attachments in binary messages. If an event with an id is sent, the caller must call
+  /// `expectAcknowledgement`.
   package func writeEventHead(
     name: Span<UInt8>, hasArguments: Bool, attachments: Int, namespace: Int, id: UInt64? = nil,
     into output: inout ByteQueue
@@ -80,8 +81,9 @@ extension SocketIOConversation {
       into: &output)
   }
 
-  /// Writes an acknowledgement up to its arguments, without checking `owed`: the caller has removed it with `takeOwed`
-  /// or `settle`. It may be written again after its bytes were taken back from the output.
+  /// Writes an acknowledgement up to its arguments, without checking `owed`: the caller has removed the acknowledgement
+  /// from `owed` with `takeOwed` or `settle`. An acknowledgement may be written again after its bytes were taken back
+  /// from the output.
   package func writeAcknowledgementHead(
     _ id: UInt64, attachments: Int, namespace: Int, into output: inout ByteQueue
   ) {

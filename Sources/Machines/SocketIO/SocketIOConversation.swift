@@ -16,7 +16,8 @@ package struct SocketIOConversation: Sendable {
   struct Namespace {
     let name: [UInt8]
     var state = State.idle
-    /// The data for recovery: from this connection, or from the previous connection until the server has responded.
+    /// The data for recovery: from this connection, or, until the server has responded to CONNECT, from the previous
+    /// connection.
     var recovery: Continuation?
   }
 
@@ -128,7 +129,8 @@ package struct SocketIOConversation: Sendable {
     return complete(gathered.packet, gathered.text.span, gathered.text, gathered.attachments)
   }
 
-  /// `text`: the text of the packet, which is `kept` if it arrived with an earlier message.
+  /// `text`: the text of the packet. `kept` is the same text if it arrived in an earlier message, and nil if it did
+  /// not.
   private mutating func complete(
     _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
   ) -> SocketIOEvent {

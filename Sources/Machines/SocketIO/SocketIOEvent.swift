@@ -67,6 +67,6 @@ package struct SocketIOContent: Equatable, Sendable {
   package let arguments: Range<Int>
   package let attachments: [[UInt8]]
   package let hasUnpairedSurrogates: Bool
-  /// The offset of an early event. It counts when the event is passed on (`keepOffset`).
+  /// The offset of an early event. When the event is passed on, it becomes the offset for recovery (`keepOffset`).
   package var offset: [UInt8]?
 }

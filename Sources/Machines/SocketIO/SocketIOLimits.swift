@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Limits on what a Socket.IO server may send.
 package struct SocketIOLimits: Equatable, Sendable {
-  /// Maximum binary attachments of a packet. The official parser has this limit since 4.2.6 (CVE-2026-33151). It stops
-  /// a packet that announces millions of attachments, for which the gateway would wait.
+  /// Maximum binary attachments of a packet. The official parser has this limit since 4.2.6 (CVE-2026-33151). Without
+  /// this limit, the gateway would wait for the millions of attachments that a packet may announce.
   package var attachments = 10
   /// Maximum size of a packet's text and attachments together, in bytes. `upstream.message_bytes` only limits each
   /// message on its own.
@@ -14,18 +14,18 @@ package struct SocketIOLimits: Equatable, Sendable {
   package var owedAcknowledgements = 4_096
 
   /// Maximum acknowledgements that are expected from the server. Above it, the oldest is forgotten. A client may
-  /// abandon its call before the server responds, so a server that never responds would make us remember all of them.
-  /// Twice the maximum number of calls.
+  /// abandon its call before the server responds, so with a server that never responds, the gateway would remember all
+  /// of them. The limit is twice the maximum number of calls.
   package var expectedAcknowledgements = 8_192
 
   package init() {}
 
-  /// Maximum size of a session id, a `pid` and an offset, in bytes. Real values have 20 to 40. Each is kept for the
-  /// life of the session.
+  /// Maximum size of a session id, a `pid` and an offset, in bytes. Real values have 20 to 40 bytes. Each is kept for
+  /// the life of the session.
   static var identifierBytes: Int { 1_024 }
   /// Maximum size of a ping's content, in bytes. Servers send none, or `probe`. It is sent back.
   static var pingBytes: Int { 125 }
-  /// Maximum bytes of a refusal that are reported: enough for a sentence.
+  /// At most this many bytes of a refusal are reported. They are enough for a sentence.
   static var refusalBytes: Int { 256 }
   /// Shortest and longest interval and timeout that a server may announce. A shorter interval would make us send all
   /// the time. With a longer timeout, a dead connection would not be noticed.

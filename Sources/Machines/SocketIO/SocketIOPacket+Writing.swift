@@ -66,8 +66,8 @@ extension SocketIOPacket {
     output.append(UInt8(ascii: "["))
   }
 
-  /// Whether the libraries use the name themselves. For an event with such a name, a server's parser closes the
-  /// connection with all its namespaces.
+  /// Whether the Socket.IO libraries use the name themselves. If a server receives an event with a reserved name, its
+  /// parser closes the connection with all its namespaces.
   package static func isReservedEventName(_ name: Span<UInt8>) -> Bool {
     name.equals("connect") || name.equals("connect_error") || name.equals("disconnect") || name.equals("disconnecting")
       || name.equals("newListener") || name.equals("removeListener")

@@ -25,7 +25,7 @@ package struct ClientTotals: Sendable {
 
   package subscript(client: UInt64) -> Amount { amounts[client] ?? Amount() }
 
-  /// Counts an item. `client` is 0 if the item's client is unknown; the item is then not counted.
+  /// Counts an item. `client` is 0 if the item's client is unknown. Such an item is not counted.
   package mutating func add(_ bytes: Int, by client: UInt64) {
     guard client != 0 else { return }
     amounts[client, default: Amount()].add(bytes)

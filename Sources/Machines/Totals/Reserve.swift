@@ -17,8 +17,8 @@ package struct Reserve: Sendable {
   ///
   /// - Parameters:
   ///   - used: the sum of all clients.
-  ///   - own: the amount of this client; nil if unknown, or if clients cannot be distinguished. Then they count as one
-  ///     client.
+  ///   - own: the amount of this client; nil if it is unknown, or if clients cannot be distinguished. In both cases the
+  ///     client cannot use the reserve.
   package func admits(_ amount: Int, used: Int, own: @autoclosure () -> Int?) -> Bool {
     if amount <= limit - used { return true }
     guard let own = own() else { return false }

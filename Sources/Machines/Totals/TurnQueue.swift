@@ -1,5 +1,5 @@
-/// Elements of several users, who take turns. However many elements one user adds, the next element of another waits
-/// for at most one element of each user.
+/// Elements of several users, who take turns. However many elements one user adds, the next element of another user
+/// waits for at most one element of each user.
 ///
 /// The elements of one user keep their order.
 package struct TurnQueue<Element> {

@@ -60,7 +60,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
     let index: Int32
     if free == Self.none {
       index = Int32(nodes.count)
-      // Not doubled: each connection has a node.
+      // The capacity is not doubled, since the array is large: each connection has a node.
       if nodes.count == nodes.capacity { nodes.reserveCapacity(nodes.count + max(16, nodes.count / 4)) }
       nodes.append(node)
     } else {
@@ -98,7 +98,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   /// Removes and returns the part that yields, or nil if the total is within its limit.
   ///
   /// - Parameter newest: the part that was just added or enlarged, if it must yield itself whenever its client is among
-  ///   the heaviest. Otherwise the oldest part of the heaviest client yields.
+  ///   the heaviest. In all other cases the oldest part of the heaviest client yields.
   package mutating func yield(for newest: Handle? = nil) -> Part? {
     guard used > limit, let principal = principals.heaviest else { return nil }
     if let newest, contains(newest), isAmongHeaviest(nodes[Int(newest.index)].user, principal) {

@@ -14,7 +14,7 @@ package struct Correlation: Hashable, Sendable {
 
   /// The ids that replace the ids of clients.
   package enum IDs: String, CaseIterable, Sendable {
-    /// A random id of the type of the client's id.
+    /// A random id of the same type as the client's id.
     case keepType = "keep-type"
     /// A random string.
     case string
@@ -35,7 +35,8 @@ package struct Correlation: Hashable, Sendable {
 
   package let request: JSONPointer
   package let replies: [Reply]
-  /// Messages with the id of a call that only acknowledge its request: the reply follows.
+  /// Matches messages that have the id of a call but only acknowledge the request. The reply to the call follows such a
+  /// message.
   package let ignore: Matcher?
   package let ids: IDs
 
@@ -56,7 +57,7 @@ package struct Correlation: Hashable, Sendable {
     Correlation(request: pointer("/id"), replies: [Reply(pointer("/id"), .jsonRPC)], ignore: ignore, ids: ids)
   }
 
-  /// Whether the replies are as in JSON-RPC 2.0.
+  /// Whether the replies have the form of JSON-RPC 2.0.
   package var isJSONRPC: Bool { replies.first?.shape == .jsonRPC }
 
   private static let result = pointer("/result")
@@ -74,7 +75,7 @@ package struct Correlation: Hashable, Sendable {
   package enum RequestError: Error, Equatable {
     /// There is no value at the pointer, or the value is null: the upstream would not reply.
     case absent
-    /// The request is an array with objects, which may have ids of their own.
+    /// The request is an array. The objects in it may have ids of their own.
     case batch
     /// The id is neither a string nor a number.
     case neitherStringNorNumber
@@ -126,7 +127,7 @@ package struct Correlation: Hashable, Sendable {
     return nil
   }
 
-  /// Whether the message has the form of a reply, and requests do not have it.
+  /// Whether the message has the form of a reply, and that form distinguishes replies from requests.
   func isDistinctReply(_ message: Span<UInt8>) -> Bool {
     replies.contains { $0.shape != .any && Self.isReply(message, $0) }
   }

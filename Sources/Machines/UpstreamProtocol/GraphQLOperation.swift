@@ -7,8 +7,8 @@ package enum GraphQLOperation: String, CaseIterable, Sendable {
   /// Whether a document has at least one operation, and all of its operations have this type. It may also have
   /// fragments.
   ///
-  /// It finds the beginnings of the definitions, and validates nothing: the upstream does not execute a text that is
-  /// not a valid document.
+  /// The function finds the beginning of each definition. It does not validate the document, since an upstream does not
+  /// execute an invalid document.
   package func isOnlyOne(in document: Span<UInt8>) -> Bool {
     var scanner = GraphQLScanner(document)
     var count = 0

@@ -5,8 +5,8 @@ import JSONCodec
 /// The ids of one connection with `correlation.ids: sequence`: 1, 2, 3 … in the order of the messages. Setup messages
 /// and heartbeats use the same numbers (`${sequence}`).
 ///
-/// The gateway writes a number in place of the id of each call, and of each other message whose id is a number: the
-/// numbers must increase, and no client can choose the id of another client's call.
+/// The gateway replaces the id of each call by a number, so that no client can choose the id of another client's call.
+/// It also replaces the id of each other message whose id is a number, since the numbers on a connection must increase.
 package struct NumberedIDs: Sendable {
   private let correlation: Correlation
   private var last: UInt32
@@ -16,11 +16,12 @@ package struct NumberedIDs: Sendable {
   private var assigned: [(call: CallID, number: UInt32)] = []
   private var isExhausted = false
 
-  /// Upstreams store ids as 32-bit integers with a sign.
+  /// The largest number. Upstreams store ids as signed 32-bit integers.
   static var largest: UInt32 { UInt32(Int32.max) }
-  /// Numbers that are left when the connection must be replaced.
+  /// The connection is replaced when only this many numbers are left.
   private static var reserve: UInt32 { 65_536 }
-  /// More calls than this cannot wait for a reply or be remembered after a timeout, so some of these are forgotten.
+  /// Maximum number of entries in `calls`. Fewer calls than this can wait for a reply or be remembered after a timeout.
+  /// So above this number, some entries are of no use and can be forgotten.
   static var limit: Int { 16_384 }
 
   init(_ correlation: Correlation, after last: UInt32 = 0) {
@@ -28,13 +29,15 @@ package struct NumberedIDs: Sendable {
     self.last = last
   }
 
-  /// The next number. After the largest number, it is 1 again: the connection should have been replaced before.
+  /// The next number. After the largest number, the next number is 1 again. The connection should have been replaced
+  /// before that happens.
   mutating func next() -> UInt32 {
     last = last >= Self.largest ? 1 : last + 1
     return last
   }
 
-  /// Whether the numbers of this connection are nearly used up: at 10,000 calls per second, after two days. True once.
+  /// Returns whether the numbers of this connection are nearly used up. At 10,000 calls per second, that takes two
+  /// days. Returns true only once.
   mutating func takeExhaustion() -> Bool {
     guard !isExhausted, last >= Self.largest - Self.reserve else { return false }
     isExhausted = true
@@ -67,7 +70,7 @@ package struct NumberedIDs: Sendable {
     return assigned
   }
 
-  /// Whether calls must be forgotten that got no reply.
+  /// Whether calls without a reply must be forgotten.
   var isFull: Bool { calls.count > Self.limit }
 
   /// Forgets the calls to which `isOpen` does not apply.

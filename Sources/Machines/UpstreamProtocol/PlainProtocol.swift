@@ -4,7 +4,7 @@ import Calls
 /// Passes messages on unchanged, and adds the messages of the configuration (`upstream.on_open`, `.heartbeat`,
 /// `.cursor`).
 package struct PlainProtocol: UpstreamProtocol {
-  /// Maximum bytes that are reported of a message that rejects the credentials: enough for a sentence.
+  /// If a message rejects the credentials, at most this many bytes of it are reported. They are enough for a sentence.
   private static var refusalTextLimit: Int { 256 }
 
   private let conventions: UpstreamConventions
@@ -14,7 +14,7 @@ package struct PlainProtocol: UpstreamProtocol {
   /// Setup messages that are rendered but not sent yet, by step.
   private(set) var prepared: [Int: ByteString] = [:]
   package private(set) var awaitedStep: Int?
-  /// The numbers of messages without `numberedIDs`.
+  /// The last number that was written for `${sequence}`.
   private var lastSequence: UInt32 = 0
   private var numberedIDs: NumberedIDs?
 

@@ -4,8 +4,8 @@ import Events
 /// The settings of an application protocol. They declare its capabilities and the requirements of its opening request,
 /// and make the `UpstreamProtocol` of each connection.
 ///
-/// Plain WebSocket messages have no declaration (nil), which costs one branch per message. All requirements except the
-/// first three have a default.
+/// Plain WebSocket messages have no declaration (nil), which costs one branch per message. All members except the first
+/// three have a default implementation.
 package protocol ProtocolDeclaration: Sendable {
   /// Its name, in texts for operators.
   var name: String { get }
@@ -13,22 +13,22 @@ package protocol ProtocolDeclaration: Sendable {
   /// The protocol of one connection. `messageBytes`: maximum size of a message of the upstream.
   func makeProtocol(_ conventions: UpstreamConventions, messageBytes: Int) -> any UpstreamProtocol
 
-  /// The section of its settings, with the prefix `upstream.`.
+  /// The section of the configuration with these settings, including the prefix `upstream.`.
   var section: String { get }
-  /// Its setup steps, which precede the steps of `upstream.on_open`.
+  /// The setup steps of the protocol, which precede the steps of `upstream.on_open`.
   var steps: [ProtocolStep] { get }
   /// The templates that are rendered for each connection.
   var templates: [Template] { get }
-  /// Conflicts between its settings and other settings, if the upstream speaks this protocol. The keys are paths below
-  /// `upstream`.
+  /// Conflicts between these settings and other settings, if the upstream speaks this protocol. The keys are paths
+  /// below `upstream`.
   func problems(with conventions: UpstreamConventions) -> [(key: String, reason: String)]
-  /// How clients write its events; nil without `ProtocolCapabilities.events`.
+  /// How clients write events of this protocol; nil without `ProtocolCapabilities.events`.
   var eventFormat: (any EventFormat)? { get }
 
   // The opening request.
 
-  /// The target of the opening request. `values`: the values of the templates; nil leaves out the secrets, for an
-  /// origin that is not configured.
+  /// The target of the opening request. `values`: the values of the templates. nil if the request goes to an origin
+  /// that is not configured. In this case the secrets are left out.
   func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String
   /// The secrets that the templates send, in the form in which the upstream may repeat them.
   func secrets(_ values: TemplateValues) -> [[UInt8]]
@@ -66,7 +66,7 @@ package struct ProtocolStep: Equatable, Sendable {
   package let name: String
   /// The sentence for an error message if the response does not arrive in time.
   package let missing: String
-  /// Advice for the operator in this case, appended to the sentence.
+  /// Advice for the operator if the response is missing, appended to `missing`.
   package var hint = ""
   /// Whether the connection is usable without the response.
   package var isOptional = false
@@ -78,7 +78,7 @@ package struct ProtocolStep: Equatable, Sendable {
     self.missing = missing
   }
 
-  /// Steps are counted first in the protocol, then in `upstream.on_open`.
+  /// `step` counts the steps of the protocol first, and after them the steps of `upstream.on_open`.
   package init(_ step: Int, of declaration: (any ProtocolDeclaration)?) {
     let steps = declaration?.steps ?? []
     if step < steps.count {

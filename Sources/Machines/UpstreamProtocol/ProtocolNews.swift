@@ -7,7 +7,7 @@ package struct ProtocolPush: Equatable, Sendable {
   package let record: ByteString
   /// The message that acknowledges the event, to be sent when the push is stored; nil if there is none.
   package let acknowledgement: ByteString?
-  /// The continuation after this event, if the server can restore the state of its namespace.
+  /// The continuation after this event, if the server can restore the state of the event's namespace.
   package let recovery: Continuation?
 
   package init(record: ByteString, acknowledgement: ByteString?, recovery: Continuation? = nil) {
@@ -80,11 +80,11 @@ package struct ProtocolNews: Equatable, Sendable {
   }
 
   package var heartbeats: Heartbeats?
-  /// Maximum size of a message that the server accepts; nil if not announced, or unchanged.
+  /// Maximum size of a message that the server accepts; nil if the server has not announced it, or it is unchanged.
   package var maximumPayload: Int?
   /// The states of all namespaces, if any has changed.
   package var namespaces: [NamespaceStatus]?
-  /// Whether a namespace is connected without its state restored, so that pushes may be missing.
+  /// Whether a namespace was connected and its state was not restored, so that pushes may be missing.
   package var isStateLost = false
   /// The acknowledgement of an event that is not passed on.
   package var acknowledgement: ByteString?
@@ -106,7 +106,8 @@ package struct ProtocolNews: Equatable, Sendable {
 /// The result of encoding an outgoing message.
 package enum EncodingResult: Equatable, Sendable {
   case written
-  /// The connection cannot send it: its namespace is not connected, or it belongs to another connection.
+  /// The connection cannot send the message: the namespace is not connected, or the message acknowledges an event of
+  /// another connection.
   case notConnected
   /// The server does not accept messages of this size.
   case tooLarge
@@ -114,7 +115,7 @@ package enum EncodingResult: Equatable, Sendable {
 
 /// The refusal of a server during the setup.
 package struct ProtocolRefusal: Equatable, Sendable {
-  /// Whether the server speaks another version. Otherwise it rejects the credentials.
+  /// Whether the server refuses because it speaks another version. If false, it rejects the credentials.
   package let isWrongVersion: Bool
   package let sentence: String
   /// The beginning of the server's own text.

@@ -27,10 +27,11 @@ package enum MemoryChange: Equatable, Sendable {
   case unsubscribed(key: [UInt8])
   /// The value of `${cursor}`; nil if it no longer has a value.
   case cursor([UInt8]?)
-  /// The data that the upstream needs to restore the state of this namespace. Submitted together with the push before
-  /// it.
+  /// The data that the upstream needs to restore the state of this namespace. This change is submitted together with
+  /// the push after which the data applies.
   case continued(namespace: String, Continuation)
-  /// The data of all earlier `continued` is void. Submitted together with the data that replaces it.
+  /// The data of all earlier `continued` changes is void. This change is submitted together with the changes that
+  /// replace the data.
   case discontinued
   /// The upstream uses this protocol from now on. The data that another protocol needs to resume is forgotten.
   case speaks(UpstreamKind)
@@ -70,7 +71,7 @@ package struct StoredMemory: Equatable, Sendable {
 
   package init() {}
 
-  /// Sorted by the order in which they were made.
+  /// In the order in which the subscriptions were made.
   package var subscriptions: [StoredSubscription] {
     byKey.values.sorted { $0.order < $1.order }.map(\.subscription)
   }
@@ -84,7 +85,7 @@ package struct StoredMemory: Equatable, Sendable {
     case .cursor(let value): cursor = value
     case .continued(let namespace, let continuation): continuations[namespace] = continuation
     case .discontinued: continuations = [:]
-    // Messages of the other protocol have ended before.
+    // The messages of the former protocol have already ended.
     case .speaks(let kind) where kind != self.kind:
       self = StoredMemory()
       self.kind = kind
@@ -94,7 +95,7 @@ package struct StoredMemory: Equatable, Sendable {
 
   /// The changes that lead from an empty memory to this memory.
   package var changes: [MemoryChange] {
-    // First, because it would clear the other data.
+    // `speaks` is the first change, because it would clear the other data.
     var result: [MemoryChange] = kind == .websocket ? [] : [.speaks(kind)]
     result += subscriptions.map { .subscribed($0) }
     if let cursor { result.append(.cursor(cursor)) }
@@ -164,7 +165,7 @@ extension Continuation: JournalRecord {
 }
 
 extension UpstreamKind: JournalRecord {
-  /// Sorted by stored number.
+  /// The index of each kind is its stored number.
   private static var stored: [UpstreamKind] { [.websocket, .socketIO] }
 
   package init(_ kind: Self?, _ coder: inout JournalCoder) {

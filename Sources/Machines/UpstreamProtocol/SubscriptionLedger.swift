@@ -26,7 +26,7 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var ended = Rule()
   /// Maximum number of stored subscriptions of one client (`Reserve`).
   package var entries = 1_024
-  /// Maximum total size of their messages and keys, in bytes.
+  /// Maximum total size of the messages and keys of these subscriptions, in bytes.
   package var bytes = 1 << 20
 
   package init() {}
@@ -54,7 +54,7 @@ package struct SubscriptionLedger: Sendable {
     package let key: [UInt8]
     /// The number of the client's message; nil if an earlier process accepted it.
     package let message: UInt64?
-    /// The client for which it counts; 0 if unknown.
+    /// The client whose share the subscription uses; 0 if unknown.
     fileprivate let client: UInt64
     /// Position in the order of creation.
     fileprivate let sequence: UInt64
@@ -62,7 +62,8 @@ package struct SubscriptionLedger: Sendable {
     fileprivate var size: Int { payload.count + key.count }
   }
 
-  /// A larger message is not examined, since that takes 3 ms for each MiB. It is not stored as a subscription.
+  /// Maximum size of a message that is examined, in bytes, since the examination takes 3 ms for each MiB. A larger
+  /// message is not stored as a subscription.
   private static var largestExamined: Int { 1 << 20 }
 
   package private(set) var rules: SubscriptionRules
@@ -85,7 +86,8 @@ package struct SubscriptionLedger: Sendable {
   package mutating func restore(_ key: [UInt8], _ payload: ByteString, kind: MessageKind) -> Bool {
     lastSequence += 1
     let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
-    // Its client is no longer known, and may have used the reserve.
+    // The client of the subscription is no longer known, and may have used the reserve. So the maximum includes the
+    // reserve.
     guard isRecognised(entry), entries[key] == nil, entries.count < rules.entryReserve.maximum,
       bytes + entry.size <= rules.byteReserve.maximum
     else { return false }
@@ -113,9 +115,9 @@ package struct SubscriptionLedger: Sendable {
   ///
   /// - Parameters:
   ///   - message: the number of the message.
-  ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
-  ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway made that id. A
-  ///     subscription whose key is that id is not stored, since no client could remove it.
+  ///   - client: the client whose share a new subscription uses; 0 if clients cannot be distinguished.
+  ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway made the id of a call.
+  ///     So a subscription with this id as its key is not stored, since no client could remove it.
   package mutating func sent(
     _ payload: ByteSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil
@@ -176,7 +178,7 @@ package struct SubscriptionRefusal: Equatable, Sendable {
   package enum Limit: String, Sendable { case entries, bytes }
 
   package let limit: Limit
-  /// Whether its client has used up its share. If not, all clients together have used up the limit and the reserve.
+  /// Whether the client has used up its share. If false, all clients together have used up the limit and the reserve.
   package let isOfClient: Bool
 
   init(_ limit: Limit, isOfClient: Bool) {

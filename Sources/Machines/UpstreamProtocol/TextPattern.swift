@@ -3,7 +3,8 @@
 package struct TextPattern: Hashable, Sendable {
   package let text: String
   private let bytes: [UInt8]
-  /// For each number of matching bytes, the length of their longest end that is also a beginning of the text.
+  /// For each number of bytes that match so far: the length of the longest proper suffix of these bytes that is also a
+  /// prefix of the text.
   private let fallbacks: [Int]
 
   package init(_ text: String) {

@@ -78,7 +78,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package struct CursorSource: Hashable, Sendable {
     /// The location of the cursor in a push; nil if pushes have no cursor.
     package var pointer: JSONPointer?
-    /// Which pushes contain it; nil if all pushes with a value at `pointer` do.
+    /// Matches the pushes that contain a cursor; nil if each value at `pointer` is a cursor.
     package var match: Matcher?
     /// The cursor before the first push.
     package var initial: Template?

@@ -5,9 +5,9 @@ import Continuity
 /// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for
 /// clients, sends messages of its own, and encodes clients' messages.
 ///
-/// A pure state machine, one value per connection. State that outlives connections is in `ProtocolMemory`. The settings
-/// contain a prototype, which is copied for each connection. A function that belongs to a capability is called only
-/// with that capability.
+/// It is a pure state machine, with one value per connection. State that outlives connections is in `ProtocolMemory`.
+/// The settings contain a prototype, which is copied for each connection. A function whose comment names a capability
+/// is called only if the protocol has that capability.
 package protocol UpstreamProtocol: Sendable {
   var capabilities: ProtocolCapabilities { get }
 
@@ -21,7 +21,7 @@ package protocol UpstreamProtocol: Sendable {
   /// Returns the messages of a setup step, whose response is expected from now on.
   mutating func beginSetup(step: Int) -> [ProtocolFrame]
 
-  /// Stops expecting the response to an optional setup step. Returns the changes.
+  /// Stops expecting the response to an optional setup step. Returns the resulting changes.
   mutating func skipSetup(step: Int) -> ProtocolEvent
 
   /// Returns the messages to send before a close frame of the gateway.
@@ -59,7 +59,8 @@ package protocol UpstreamProtocol: Sendable {
   var mustForgetCalls: Bool { get }
   /// Forgets the calls to which `isOpen` does not apply.
   mutating func forgetCalls(except isOpen: (CallID) -> Bool)
-  /// Whether the numbers of this connection are nearly used up, so that another connection must replace it. True once.
+  /// Whether the numbers of this connection are nearly used up, so that another connection must replace this
+  /// connection. Returns true only once.
   mutating func takeExhaustion() -> Bool
 
   /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
@@ -135,7 +136,7 @@ package enum ProtocolEvent: Equatable, Sendable {
   case ignored
 }
 
-/// The state of an upstream that outlives a connection.
+/// The state of an application protocol, which is kept when a connection ends.
 package struct ProtocolMemory: Sendable {
   /// The subscriptions of clients.
   package var subscriptions: SubscriptionLedger
@@ -144,7 +145,7 @@ package struct ProtocolMemory: Sendable {
   /// The data that the upstream needs to restore the state of the last connection, by namespace. Empty while a
   /// connection sends.
   package var recoveries: [String: Continuation] = [:]
-  /// A random number of the session.
+  /// A random number of the session. It distinguishes tokens of this session from tokens of other sessions.
   package let salt: UInt64
 
   package init(_ rules: SubscriptionRules, salt: UInt64 = 0) {

@@ -21,7 +21,7 @@ struct ApplicationHeartbeat: Sendable {
   private var nextBeat: MonotonicTime
   /// The deadline of the response to our oldest unanswered heartbeat.
   private var awaited: ResponseDeadline?
-  /// The position in the output of the newest heartbeat that certainly has its response.
+  /// The output position of the newest heartbeat whose response has certainly arrived.
   private var answered: UInt64 = 0
   /// When the upstream's last heartbeat arrived, or the connection became ready.
   private var lastReceived: MonotonicTime
@@ -65,7 +65,8 @@ struct ApplicationHeartbeat: Sendable {
     return .beat(counter)
   }
 
-  /// Called when a response to one of our heartbeats arrived. It counts for all earlier heartbeats, too.
+  /// Called when a response to one of our heartbeats arrived. One response counts for all heartbeats that were sent
+  /// before it arrived.
   mutating func responseReceived() {
     answered = awaited?.position ?? answered
     awaited = nil
@@ -80,7 +81,8 @@ struct ApplicationHeartbeat: Sendable {
     awaited?.acknowledged(through: position, at: time)
   }
 
-  /// Called while the connection is not read. Unread data may have arrived.
+  /// Called while the gateway does not read from the connection. Heartbeats may have arrived that are still unread, so
+  /// the deadlines start again.
   mutating func readingIsPaused(now: MonotonicTime) {
     lastReceived = now
     awaited?.renew(at: now)

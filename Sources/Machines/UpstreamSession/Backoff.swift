@@ -8,8 +8,8 @@ package enum BackoffStrategy: Sendable, Equatable {
   case exponential(first: TimeSpan, factor: Double, cap: TimeSpan)
   /// Uniform in a range.
   case random(minimum: TimeSpan, maximum: TimeSpan)
-  /// Uniform between `minimum` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole
-  /// window.
+  /// Uniform between `minimum` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread their attempts over
+  /// the whole range.
   case fullJitter(minimum: TimeSpan, base: TimeSpan, cap: TimeSpan)
   /// Uniform between `base` and three times the last wait, at most `cap`.
   case decorrelatedJitter(base: TimeSpan, cap: TimeSpan)
@@ -44,9 +44,9 @@ package struct BackoffSettings: Sendable, Equatable {
   package var whenExhausted = BackoffStrategy.Exhaustion.hold
   /// Maximum number of consecutive failed attempts before the session gives up; nil for no limit.
   package var maximumAttempts: Int?
-  /// A connection counts as stable, and the count of failures is reset, after max(this, the last wait) in `ready`. If
-  /// the upgrade alone reset it, a server that accepts connections and drops them at once would be flooded with
-  /// attempts.
+  /// A connection is stable once it has been `ready` for max(`stableAfter`, the last wait). A stable connection resets
+  /// the count of failures. If the upgrade alone reset the count, a server that accepts connections and drops them at
+  /// once would be flooded with attempts.
   package var stableAfter: TimeSpan = .seconds(10)
   /// Maximum wait before the first attempt after a stable connection.
   package var quickReconnect: TimeSpan = .milliseconds(250)

@@ -2,7 +2,8 @@ import ByteStreams
 
 package struct EndpointSettings: Sendable, Equatable {
   package enum Order: String, CaseIterable, Sendable {
-    /// The first URL that works. After a connection that was ready for `failBackAfter`, the first URL is tried again.
+    /// Attempts use the first configured URL that works. After a connection to a later URL that was ready for
+    /// `failBackAfter`, they begin with the first URL again.
     case priority
     /// Each attempt uses the next URL.
     case roundRobin = "round-robin"
@@ -32,7 +33,7 @@ package struct Endpoints: Sendable {
     pausedUntil = Array(repeating: .zero, count: settings.count)
   }
 
-  /// Pauses a URL until `until` (429, 503).
+  /// Pauses a URL until `until`, after a response with status code 429 or 503.
   mutating func pause(_ index: Int, until: MonotonicTime) { pausedUntil[index] = until }
 
   /// The earliest time at which an attempt to any URL is allowed.
@@ -59,8 +60,8 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: whether its
-  /// URL is at fault, so that the next URL is used.
+  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: whether the
+  /// URL of the connection is at fault, so that the next attempt uses the next URL.
   package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

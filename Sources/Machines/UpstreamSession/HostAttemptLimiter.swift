@@ -6,7 +6,7 @@ package struct AttemptLimits: Sendable, Equatable {
   package var perSecond = 20
   /// Attempts allowed at once after a quiet period.
   package var burst = 40
-  /// Maximum number of concurrent attempts, however slowly the host responds.
+  /// Maximum number of concurrent attempts. It limits the sockets that wait for a host that responds slowly.
   package var concurrent = 64
 
   package init() {}
@@ -21,12 +21,12 @@ package struct AttemptLimits: Sendable, Equatable {
 /// are spread over time. The rate is stored as the time at which the next free slot begins (the virtual scheduling
 /// algorithm of ITU-T I.371).
 package struct HostAttemptLimiter: Sendable {
-  /// Maximum number of hosts tracked. Without it, an upstream that redirects to new hosts again and again could make
-  /// the table grow. The hosts with the earliest `burstAvailableAt` are evicted first.
+  /// Maximum number of hosts tracked. Without this limit, an upstream that redirects to new hosts again and again could
+  /// make the table grow. The hosts with the earliest `burstAvailableAt` are evicted first.
   package static let hostLimit = 4096
   /// Minimum time between two overrides of a pause, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
-  /// How late a ticket may be used. A later use would exceed the rate at that time.
+  /// How long after its slot a ticket may be used. A later use would exceed the rate at the time of that use.
   static let ticketLifetime = TimeSpan.seconds(1)
 
   /// The right to connect to `host` at `slot`.
@@ -45,12 +45,12 @@ package struct HostAttemptLimiter: Sendable {
   private struct HostState {
     /// When a whole burst is available again.
     var burstAvailableAt = MonotonicTime.zero
-    /// Tickets for an earlier time are void.
+    /// When the pause of the host ends. A ticket whose slot is earlier is void.
     var pausedUntil = MonotonicTime.zero
     /// The pause is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var inProgress = 0
-    /// The slots of tickets that were returned, in order. At most one for each session that has waited at the same
+    /// The slots of returned tickets, in order. There are at most as many as sessions that have waited at the same
     /// time.
     var freeSlots: [MonotonicTime] = []
   }
@@ -101,8 +101,8 @@ package struct HostAttemptLimiter: Sendable {
     hosts[host]?.inProgress = state.inProgress - 1
   }
 
-  /// Pauses the host until `until`, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate,
-  /// without a burst. Otherwise all clients with the same Retry-After would return together.
+  /// Pauses the host until `until`, as it requested (RFC 9110 §10.2.3). After the pause, attempts start at the rate,
+  /// without a burst. If a burst were allowed, all sessions with the same Retry-After would return together.
   package mutating func pause(_ host: String, until: MonotonicTime) {
     var state = hosts[host] ?? HostState()
     state.pausedUntil = max(state.pausedUntil, until)
@@ -140,7 +140,7 @@ package struct HostAttemptLimiter: Sendable {
     guard slot > now, slot >= state.pausedUntil else { return }
     let index = state.freeSlots.firstIndex { $0 > slot } ?? state.freeSlots.count
     state.freeSlots.insert(slot, at: index)
-    // The last slots need not be kept: the schedule is shortened instead.
+    // A freed slot at the end of the schedule is not kept: the schedule is shortened instead.
     while let last = state.freeSlots.last, state.burstAvailableAt == last + slack + spacing {
       state.freeSlots.removeLast()
       state.burstAvailableAt = last + slack
@@ -152,7 +152,7 @@ package struct HostAttemptLimiter: Sendable {
     hosts[host] = state
   }
 
-  /// Evicts a quarter of the hosts at once, so that it rarely runs.
+  /// Evicts a quarter of the hosts at once, so that this function rarely runs.
   private mutating func makeRoom() {
     let kept = hosts.sorted { $0.value.burstAvailableAt > $1.value.burstAvailableAt }.prefix(Self.hostLimit / 4 * 3)
     hosts = Dictionary(uniqueKeysWithValues: kept.map { ($0.key, $0.value) })

@@ -1,34 +1,36 @@
 import ByteStreams
 
 package struct LivenessSettings: Sendable, Equatable {
-  /// Time between two pings, ± `jitter`. Below the usual idle timeouts of proxies (30 to 60 s).
+  /// Time between two pings, ± `jitter`. The default is below the usual idle timeouts of proxies (30 to 60 s).
   package var interval: TimeSpan = .seconds(20)
   /// Fraction of the interval by which it varies, so that sessions do not ping in step.
   package var jitter = 0.1
-  /// How long after a ping the upstream may stay silent without acknowledging output that was sent before the ping.
+  /// How long the upstream may stay silent after a ping. The timeout starts again whenever the upstream acknowledges
+  /// output that was sent before the ping.
   package var timeout: TimeSpan = .seconds(10)
   /// False only for an upstream that fails on pings.
   package var isEnabled = true
-  /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own: some of its servers
-  /// do not respond to pings.
+  /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own, since some servers of
+  /// such a protocol do not respond to pings.
   package var endsConnection = true
 
   package init() {}
 }
 
-/// Checks that the peer of one connection is alive: pings, their deadline, the round trip.
+/// Checks that the peer of one connection is alive. It schedules the pings, keeps the deadline of their pongs, and
+/// measures the round trip.
 ///
-/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. So does an
-/// acknowledgement of output from before the ping (`ResponseDeadline`). Recording a byte costs one store and
-/// reschedules nothing; the deadline is computed on demand.
+/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. An
+/// acknowledgement of output that was sent before the ping also renews the deadline (`ResponseDeadline`). Recording a
+/// byte costs one write to memory and reschedules no timer, since the deadline is computed on demand.
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
   private var nextPing: MonotonicTime
   private var lastReceived: MonotonicTime
-  /// The awaited pong. It is for the oldest unanswered ping, or, after the pong to an earlier ping, for the newest ping
-  /// at that time.
+  /// The awaited pong. It is the pong to the oldest unanswered ping. When that pong arrives while newer pings are
+  /// unanswered, the pong to the newest of them is awaited next.
   private var awaited: (counter: UInt64, response: ResponseDeadline)?
-  /// The position of the newest ping in the output, and of the newest ping whose pong has certainly arrived.
+  /// Output positions: `newest` of the newest ping, and `answered` of the newest ping whose pong has certainly arrived.
   private var newest: UInt64 = 0
   private var answered: UInt64 = 0
   /// The last counter assigned; counters begin at 1.
@@ -96,24 +98,25 @@ package struct Liveness: Sendable {
     return counter
   }
 
-  /// Returns a counter for the ping right before our close frame; nil if pings are off. Its pong shows which messages
-  /// arrived. The peer's close frame does not, since it may have crossed ours.
+  /// Returns a counter for the ping right before our close frame; nil if pings are off. The pong to this ping shows
+  /// that all earlier messages have arrived. The peer's close frame does not show this, since the two close frames may
+  /// have crossed.
   mutating func takeLastPing() -> UInt64? {
     guard settings.isEnabled else { return nil }
     counter += 1
     return counter
   }
 
-  /// Called when a pong arrived. It covers its ping and every earlier one (RFC 6455 §5.5.3). Returns false for an
-  /// unsolicited pong.
+  /// Called when a pong arrived. A pong responds to its ping and to every earlier ping (RFC 6455 §5.5.3). Returns false
+  /// for an unsolicited pong.
   package mutating func pongReceived(_ acknowledged: UInt64, now: MonotonicTime) -> Bool {
     guard acknowledged > 0, acknowledged <= counter else { return false }
     if let probe, acknowledged >= probe.counter {
-      // A pong later than the probe's own would overstate the round trip, so it is not measured.
+      // The pong to a ping after the probe would overstate the round trip, so no round trip is measured.
       if acknowledged == probe.counter { roundTrip = now - probe.sent }
       self.probe = nil
     }
-    // If newer pings are pending, the byte that carried this pong has renewed their deadline too.
+    // Any inbound byte renews the deadline. So this pong also renews the deadline of a newer unanswered ping.
     awaited?.response.renew(at: now)
     if let awaited, acknowledged >= awaited.counter {
       answered = awaited.response.position ?? answered
@@ -141,7 +144,7 @@ package struct Liveness: Sendable {
     awaited?.response.acknowledged(through: position, at: time)
   }
 
-  /// The upstream has received every byte before this position; nil if pings do not show that.
+  /// The upstream has received every byte before this position; nil if no pings are sent, since only a pong shows that.
   var receivedOutput: UInt64? { settings.isEnabled ? answered : nil }
 
   /// Whether the upstream has yet to acknowledge output from before the ping.

@@ -1,23 +1,27 @@
 import ByteStreams
 
-/// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both
-/// deliver is passed on once, in the upstream's order.
+/// Merges the pushes of two connections to one upstream while the newer connection takes over from the older. A push
+/// that both connections deliver is passed on once, in the upstream's order.
 ///
-/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is delayed until
-/// the older one delivers it, or a pong shows that it will not. The pong to a later ping shows this, since it arrives
-/// after everything that the upstream sent to both connections before. Likewise, a push of the older connection is
-/// remembered until the newer one delivers it, or a pong shows that it will not. This assumes that an upstream sends a
-/// push to all its connections at once. If it does not, a push may pass twice.
+/// Pushes of the older connection are passed on at once. A push that only the newer connection has delivered is delayed
+/// until the older connection delivers it, or a pong shows that the older connection will not. This is the pong to a
+/// ping that is sent on the older connection after the push has arrived on the newer connection. The pong arrives after
+/// everything that the upstream sent on the older connection earlier. Likewise, a push of the older connection is
+/// remembered until the newer connection delivers it, or a pong shows that the newer connection will not. The filter
+/// assumes that an upstream sends a push to all its connections at once. If the upstream does not, a push may be passed
+/// on twice.
 ///
 /// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection
-/// carries no client message, it receives no responses, and equal pushes are paired one to one. After that, two equal
-/// pushes count as one only if no equal push arrived before, and only once the pushes so far cannot all be responses
-/// (`PushHistory`). A third equal push shows that the two were distinct, and the withheld one is passed on with it. In
-/// doubt, a push passes twice.
+/// carries no client message, it receives no responses, and equal pushes are paired one to one. Once the newer
+/// connection carries client messages, two equal pushes count as one push only if no equal push arrived earlier and the
+/// pushes so far cannot all be responses (`PushHistory`). A third equal push shows that the first two were distinct. In
+/// this case the push that was withheld is passed on, too. In doubt, a push is passed on twice.
 package struct OverlapFilter: Sendable {
-  /// Maximum number of pushes remembered per connection. Above it, the oldest is forgotten and may pass twice.
+  /// Maximum number of pushes remembered per connection. Above this number, the filter forgets the oldest push, which
+  /// may therefore be passed on twice.
   package static let limit = 65_536
-  /// Maximum total size of delayed pushes, in bytes. Above it, all are passed on, possibly ahead of older pushes.
+  /// Maximum total size of delayed pushes, in bytes. Above this size, all delayed pushes are passed on, possibly ahead
+  /// of older pushes.
   package static let delayedBytes = 8 << 20
 
   /// A push that is delayed.
@@ -36,19 +40,19 @@ package struct OverlapFilter: Sendable {
   private struct Entry: Sendable {
     /// 0 for an entry that is never paired.
     var digest: UInt64 = 0
-    /// nil once the push has been passed on.
+    /// The delayed push; nil if the push has been passed on.
     var push: Push?
   }
 
   private struct Side: Sendable {
     let generation: Generation
-    /// The pushes that this connection delivered and the other did not, oldest first.
+    /// The pushes that this connection delivered and the other connection did not, oldest first.
     var ahead = RingDeque(filler: Entry())
     /// Number of entries in `ahead` for each digest.
     var counts: [UInt64: Int] = [:]
     /// Size of the pushes delayed in `ahead`, in bytes, with a fixed cost per entry so that empty pushes count too.
     var delayed = 0
-    /// A ping on the other connection, and the end of `ahead` when it was sent.
+    /// A ping on the other connection, and the end of `ahead` when the ping was sent.
     var ping: (counter: UInt64, end: Int)?
     var hasEnded = false
 
@@ -112,7 +116,7 @@ package struct OverlapFilter: Sendable {
     self.isDelayAllowed = isDelayAllowed
   }
 
-  /// A digest for `received`, seeded per process. Two different pushes share one with a probability of 2⁻⁶⁴.
+  /// A digest for `received`, seeded per process. Two different pushes have the same digest with a probability of 2⁻⁶⁴.
   package static func digest(of payload: Span<UInt8>, kind: MessageKind) -> UInt64 {
     var hasher = Hasher()
     hasher.combine(kind)
@@ -129,10 +133,10 @@ package struct OverlapFilter: Sendable {
     _ history: inout PushHistory, _ released: inout [Push]
   ) -> Bool {
     guard generation == older.generation || generation == newer.generation else { return true }
-    // Two connections deliver the same push at most twice.
+    // Two connections deliver the same push at most twice, so a third equal push shows that two were distinct.
     let isThird = withheld.remove(digest) != nil
     if isThird { released.append(Push(ByteString(copying: payload), kind: kind)) }
-    // Equal bytes prove nothing once both connections may deliver responses.
+    // Once both connections may deliver responses, equal bytes alone do not show that two pushes are the same.
     let mayBePaired = !mayReceiveResponses || !(isThird || history.mayAllBeResponses || history.isRepeated(digest))
     if generation == older.generation {
       if mayBePaired, let match = newer.remove(through: digest, &released) {
@@ -152,7 +156,8 @@ package struct OverlapFilter: Sendable {
     }
     history.record(digest)
     if older.hasEnded { return true }
-    // Not ahead of the delayed pushes: that would change the newer connection's own order.
+    // A push of the newer connection does not overtake the delayed pushes, which would change the order of that
+    // connection.
     let mustWait = isDelayAllowed && (mayBePaired || newer.delayed > 0)
     guard mustWait else {
       if mayBePaired { newer.append(digest, nil, &released) }
@@ -173,14 +178,14 @@ package struct OverlapFilter: Sendable {
   package mutating func pingSent(_ generation: Generation, _ counter: UInt64) {
     if generation == older.generation, newer.ping == nil { newer.ping = (counter, newer.ahead.end) }
     guard generation == newer.generation else { return }
-    // An older connection that has ended delivers nothing more, so the last ping covers everything.
+    // Once the older connection has ended, it delivers nothing more. So a ping that is sent now covers all its pushes.
     if older.ping == nil || (older.hasEnded && older.ping?.end != older.ahead.end) {
       older.ping = (counter, older.ahead.end)
     }
   }
 
-  /// Called when a pong arrived on the connection of this generation. Pushes that only the other connection delivered
-  /// before the ping are not duplicates.
+  /// Called when a pong arrived on the connection of this generation. A push that only the other connection delivered,
+  /// before the ping was sent, has no duplicate.
   package mutating func pongReceived(_ generation: Generation, _ counter: UInt64, _ released: inout [Push]) {
     if generation == older.generation, let ping = newer.ping, counter >= ping.counter {
       newer.ping = nil
@@ -194,7 +199,8 @@ package struct OverlapFilter: Sendable {
   }
 
   /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the
-  /// newer one will still deliver, all of them are forgotten, so that no response is mistaken for a repeated push.
+  /// newer connection will still deliver, all pushes of the older connection are forgotten. So no response is mistaken
+  /// for a repeated push.
   package mutating func newerStartedSending() {
     guard !hasReceivedPong else { return }
     var released: [Push] = []
@@ -221,8 +227,8 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation, !newer.hasEnded {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
-      // No pong will show which pushes of the newer connection the older one skips. They must not be paired with later
-      // equal pushes.
+      // No pong will show which pushes of the newer connection the older connection skips. So all pushes of the newer
+      // connection are forgotten: they must not be paired with later equal pushes.
       if !isDelayAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }

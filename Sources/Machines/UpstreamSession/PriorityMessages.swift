@@ -16,9 +16,9 @@ package struct PriorityMessages: Sendable {
   /// Bytes of the payloads.
   package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
 
-  /// Whether reading from the upstream must pause. Otherwise an upstream that requests acknowledgements and reads
-  /// nothing would make us keep all of them. No acknowledgement is dropped, so the acknowledgements for one read may
-  /// exceed the limit.
+  /// Whether reading from the upstream must pause. Without this pause, an upstream that requests acknowledgements but
+  /// reads nothing would make the gateway keep an unlimited number of them. The limit is checked only before a read,
+  /// and no acknowledgement is dropped. So the messages of a single read may take the count above the limit.
   package var isFull: Bool { pending.count >= Self.limit }
 
   package static var limit: Int { 4_096 }

@@ -1,16 +1,16 @@
 /// Statistics of a session's pushes, from which `OverlapFilter` decides whether two equal pushes may be two responses.
 ///
-/// Fixed memory records which pushes repeat: two tables, each indexed by a digest's low bits. A digest that is found in
-/// `recent` is stored in `repeated`, where only other repeating digests evict it. So a repeated response such as `ok`
-/// is remembered, however many unique pushes arrive.
+/// Two tables of fixed size record which pushes repeat. Both are indexed by the low bits of a digest. If the digest of
+/// a new push is in `recent`, it is also stored in `repeated`, where only other repeated digests evict it. So a
+/// repeated response such as `ok` is remembered, however many unique pushes arrive.
 package struct PushHistory: Sendable {
-  /// About how many other pushes may arrive between two equal pushes before the repetition is missed.
+  /// If about this many other pushes arrive between two equal pushes, the repetition is missed.
   package static let recentPushes = 1_024
   package static let repeatedPushes = 256
   /// After this many pushes, the upstream is assumed to send more than responses.
   package static let minimumPushes = 16
 
-  /// 10 KiB, allocated with the first push that is noted.
+  /// The two tables take 10 KiB. They are allocated when the first push is recorded.
   private var recent: [UInt64] = []
   private var repeated: [UInt64] = []
   private var pushes = 0
@@ -19,10 +19,10 @@ package struct PushHistory: Sendable {
   package init() {}
 
   /// Called when messages are sent to the upstream, each of which may cause a response. `count` is negative for
-  /// messages that were taken back.
+  /// messages that were counted but could not be written.
   package mutating func sent(_ count: Int) { messages &+= count }
 
-  /// Called when a push arrived on a connection that carries no client message: it is not a response.
+  /// Called when a push arrived on a connection that carries no client message. Such a push is not a response.
   package mutating func countBroadcast() { pushes &+= 1 }
 
   /// Whether the pushes so far may all be responses.

@@ -1,35 +1,38 @@
 import ByteStreams
 
-/// Decides the next step after a failed attempt or a lost connection, by the table of signals.
+/// Decides the next step after a failed attempt or a lost connection, by the *table of signals*: the rules by which
+/// each status code, error and close code leads to its next step.
 ///
-/// It counts earlier failures, because most rows depend on them ('once', 'in a row', 'at most five times'). A stable
+/// It counts earlier failures, because most rules depend on them ('once', 'in a row', 'at most five times'). A stable
 /// connection resets the counts.
 package struct ReconnectPolicy: Sendable {
-  /// Waits and limits of the table, each with its row.
+  /// Waits and limits of the table of signals. Each comment begins with the signals that the value concerns.
   enum Constants {
     /// 429 and 503: limits on the value of `Retry-After`, and the minimum wait without it.
     static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
     static let overloaded: TimeSpan = .seconds(5)
-    /// 403, 404 and similar from every URL, doubled each time. An upstream that is being deployed is back soon;
-    /// otherwise an operator must change something.
+    /// 403, 404 and similar from every URL: how long the session is parked, doubled each time. The first time is short,
+    /// since an upstream that is being deployed is soon available again. In other cases an operator must change
+    /// something.
     static let refusedPark: TimeSpan = .seconds(5)
     static let refusedParkCap: TimeSpan = .minutes(5)
-    /// A close code that the configuration maps to `park`, and 1002 and similar above `protocolFailures`.
+    /// A close code that the configuration maps to `park`, and 1002 and similar more than `protocolFailures` times: how
+    /// long the session is parked.
     static let closedPark: TimeSpan = .minutes(5)
-    /// 401 and 1008 with a fresh credential, doubled each time.
+    /// 401 and 1008 with a fresh credential: how long the session is parked, doubled each time.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
-    /// 1001 and 1012: the upstream's clients reconnect spread over this time. An upstream that restarts may be back at
-    /// once; if it is not, backoff follows.
+    /// 1001 and 1012: the session reconnects at a random moment within this time, so that an upstream's clients do not
+    /// return together. An upstream that restarts may be available at once. If it is not, backoff follows.
     static let restart: TimeSpan = .seconds(1)
-    /// 1013.
+    /// 1013: the minimum wait before the next attempt.
     static let tryAgainLater: TimeSpan = .seconds(10)
-    /// 1000 from the upstream on short-lived connections: this many in a row, or more, count as failures.
+    /// 1000 from the upstream on short-lived connections: from this many in a row on, each counts as a failure.
     static let shortClosures = 3
-    /// 1002 and similar: maximum before the session is parked.
+    /// 1002 and similar: how many such ends lead to another attempt before the session is parked.
     static let protocolFailures = 5
-    /// Interval of attempts while there is no route, for kernels that do not report when a route returns. These
-    /// attempts send no packet.
+    /// Interval of attempts while there is no route, for kernels that do not report when a route returns. Without a
+    /// route, an attempt sends no packet.
     static let offlineRetry: TimeSpan = .seconds(5)
   }
 
@@ -53,7 +56,7 @@ package struct ReconnectPolicy: Sendable {
     /// How long no session may connect to this host.
     var hostPause: TimeSpan?
     /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another URL, if
-    /// there is one.
+    /// there is another URL.
     var urlPause: TimeSpan?
     var otherURLDelay = TimeSpan.zero
     var attemptsExhausted = false
@@ -69,7 +72,7 @@ package struct ReconnectPolicy: Sendable {
   /// Number of consecutive rounds in which every URL refused.
   private var refusals = 0
   private var shortClosures = 0
-  /// Whether a short-lived connection has ended with the reaction `reconnect` since the last stable one.
+  /// Whether a short-lived connection has ended with the reaction `reconnect` since the last stable connection.
   private var hasReconnected = false
   private var protocolFailures = 0
 
@@ -119,7 +122,8 @@ package struct ReconnectPolicy: Sendable {
     case .status(let status, let retryAfter):
       return statusReceived(status, retryAfter: retryAfter, using: &generator)
     case .proxyDenied:
-      // As with 401: repeated attempts with a wrong password may lock the account.
+      // A proxy that rejects the credentials is handled like a 401, since repeated attempts with a wrong password may
+      // lock the account.
       return credentialsRejected(using: &generator)
     case .redirect, .wrongVersion:
       return urlRefused(using: &generator)
@@ -220,7 +224,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Connects within a second. After a further short-lived connection, backoff applies.
+  /// Connects within a second. After a second short-lived connection in a row, backoff applies.
   private mutating func reconnectAtOnce(
     stable: Bool, using generator: inout some RandomNumberGenerator
   ) -> Decision {
@@ -274,8 +278,8 @@ package struct ReconnectPolicy: Sendable {
 
   private mutating func protocolFailed(using generator: inout some RandomNumberGenerator) -> Decision {
     protocolFailures += 1
-    // Implementations disagree most often about compression. If a connection without compression is stable, compression
-    // stays off.
+    // Implementations disagree most often about compression, so the attempt after the first failure does not offer it.
+    // If that connection is stable, compression stays off.
     offersCompression = protocolFailures != 1
     guard protocolFailures <= Constants.protocolFailures else {
       protocolFailures = 0

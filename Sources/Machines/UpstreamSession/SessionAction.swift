@@ -2,7 +2,7 @@ import ByteStreams
 
 /// An instruction of the session machine to its driver. Actions are carried out in order.
 package enum SessionAction: Equatable, Sendable {
-  /// Open a connection. It reports under this generation.
+  /// Open a connection. Its reports carry the generation of the `Dial`.
   case dial(Dial)
   /// Send the message of setup step `step`, and report the response that it expects.
   case sendSetup(step: Int, Generation)
@@ -10,11 +10,12 @@ package enum SessionAction: Equatable, Sendable {
   case skipSetup(step: Int, Generation)
   /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
-  /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The
-  /// largest message in flight, or the last of several equally large messages, must never be sent again.
+  /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). In
+  /// this case the largest message in flight must never be sent again. If several are equally large, this applies to
+  /// the last of them.
   case stopSending(Generation, closedAsTooBig: Bool)
   /// Pause the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
-  /// (`Outbox.immediateDelay`) instead of ending at once. The successor now makes the subscriptions.
+  /// (`Outbox.immediateDelay`) instead of ending at once. The stored subscriptions are sent on the successor now.
   case pauseSending(Generation, successor: Generation)
   /// The connection sends again: its successor has ended.
   case resumeSending(Generation)
@@ -40,7 +41,8 @@ package enum SessionAction: Equatable, Sendable {
 package struct Dial: Equatable, Sendable {
   package let generation: Generation
   package let target: Target
-  /// Read the credential again even if a cached one looks valid: the last was rejected.
+  /// Read the credential again, even if a cached credential looks valid, since the upstream rejected the last
+  /// credential.
   package let refreshesCredential: Bool
   /// Whether to offer permessage-deflate, if it is configured.
   package let offersCompression: Bool

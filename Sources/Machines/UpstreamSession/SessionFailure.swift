@@ -14,7 +14,7 @@ package struct AttemptFailure: Equatable, Sendable {
     case nameNotResolved
     /// The session must not connect to the host, or to any of its addresses.
     case notAllowed
-    /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. It does not count as an attempt.
+    /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. This failure does not count as an attempt.
     case noRoute
     /// Connection refused or reset, host unreachable, or end of stream before the response to the opening handshake.
     case network
@@ -29,7 +29,7 @@ package struct AttemptFailure: Equatable, Sendable {
     /// A response that fails the connection under RFC 6455 §4.1: not HTTP, a wrong accept key, or an extension or
     /// subprotocol that we did not offer.
     case handshake
-    /// A redirection that must not be followed: too many, or to a less secure scheme.
+    /// A redirection that must not be followed: there were too many, or it leads to a less secure scheme.
     case redirect
     /// The response to a setup message was wrong or did not arrive in time.
     case setupResponse
@@ -71,7 +71,7 @@ package enum ConnectionLoss: Equatable, Sendable {
   /// The upstream violated the protocol; we failed the connection with this code.
   case violation(code: UInt16)
 
-  /// The close code under which the table of signals lists this end.
+  /// The close code under which the table of signals (`ReconnectPolicy`) lists this end of a connection.
   package var code: UInt16 {
     switch self {
     case .closed(let code): code
@@ -95,7 +95,7 @@ package enum TransitionCause: Equatable, Sendable {
   case shutdown
   /// An on-demand session has something to send.
   case demand
-  /// An on-demand session was idle for its time limit.
+  /// An on-demand session had nothing to send for `SessionSettings.idleAfter`.
   case unused
   /// The attempt reached its next phase, or was completed.
   case progress
@@ -108,7 +108,7 @@ package enum TransitionCause: Equatable, Sendable {
   /// The wait before the attempt is over.
   case waited
   case networkChanged
-  /// The process has reached the limit of attempts to the host.
+  /// The process may not connect to the host yet: the limit of attempts is reached, or the host has requested a pause.
   case postponed
   case replacement(ReplacementReason)
   /// The closing handshake is over, or timed out.

@@ -36,7 +36,7 @@ package struct TimeLimits: Sendable, Equatable {
   package var wholeAttempt: TimeSpan = .seconds(15)
   /// Setup messages and their responses, together.
   package var setup: TimeSpan = .seconds(10)
-  /// The closing handshake. After it the socket is reset.
+  /// The closing handshake. After this timeout the socket is reset.
   package var closing: TimeSpan = .seconds(5)
 
   package init() {}
@@ -58,8 +58,8 @@ package struct SetupStep: Sendable, Equatable {
   package var expectsResponse: Bool
   /// Timeout of the response.
   package var timeLimit: TimeSpan
-  /// Whether the setup continues without the response. All optional steps together may take half of `TimeLimits.setup`,
-  /// and `timeLimit` does not apply to them.
+  /// Whether the setup continues without the response. All optional steps together may take half of `TimeLimits.setup`.
+  /// `timeLimit` does not apply to optional steps.
   package var isOptional: Bool
 
   package init(expectsResponse: Bool, timeLimit: TimeSpan = .seconds(10), isOptional: Bool = false) {
@@ -74,7 +74,8 @@ package enum CloseReaction: String, CaseIterable, Sendable {
   /// The first attempt begins within a second, even after a short-lived connection. Further attempts follow `backoff`.
   case reconnect
   case backoff
-  /// The credential is read again once, then the session is parked.
+  /// The credential is read again, and one attempt is made with it. If the upstream rejects that credential, too, the
+  /// session is parked.
   case refreshCredential = "refresh-credential"
   case park
   /// The session stays down until an operator opens it.
@@ -82,7 +83,7 @@ package enum CloseReaction: String, CaseIterable, Sendable {
 }
 
 package struct CloseRules: Sendable, Equatable {
-  /// The first match applies. A code that no range contains follows the table of signals.
+  /// The first match applies. A code that no range contains follows the table of signals (`ReconnectPolicy`).
   package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
 
   package init() {}

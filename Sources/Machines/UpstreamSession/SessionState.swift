@@ -10,7 +10,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
   case stopped
   /// Open, but connects only when there is something to send. → resolving, stopped
   case idle
-  /// No route: waits for the network; does not count attempts. → resolving, stopped
+  /// No route: waits for the network. Attempts in this state are not counted. → resolving, stopped
   case offline
   /// Waits before the next attempt. → resolving, stopped
   case backoff

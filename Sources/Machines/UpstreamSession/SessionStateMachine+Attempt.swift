@@ -2,7 +2,8 @@ import ByteStreams
 
 /// Reports of a connection attempt, up to `ready`.
 extension SessionStateMachine {
-  /// RFC 9110 §15.4 leaves the limit to the client. Five is the limit of RFC 2068; more is probably a cycle.
+  /// RFC 9110 §15.4 leaves the limit to the client. Five is the limit of RFC 2068. More redirections are probably a
+  /// cycle.
   package static var redirectionLimit: Int { 5 }
 
   /// Called when everything that the attempt needs has been read. The name is resolved next.
@@ -25,7 +26,7 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     if phase == .upgrading { discardPredecessor(&actions) }
     update(attempt, because: .progress, now: now, &actions)
-    // From the response on, the new connection may deliver the same pushes as its predecessor.
+    // From the response to the opening handshake on, the new connection may deliver the same pushes as its predecessor.
     if phase == .upgrading, case .replacing(let connection, successor: _) = state {
       actions.append(.beginOverlap(older: connection.generation, newer: reported))
     }
@@ -72,8 +73,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Called when the attempt failed. Before the upgrade, its socket is already closed. After a failed setup, its socket
-  /// must still be closed.
+  /// Called when the attempt failed. If it failed before the upgrade, its socket is already closed. If it failed during
+  /// the setup, its socket must still be closed.
   package mutating func attemptFailed(
     _ failure: AttemptFailure, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -192,7 +193,7 @@ extension SessionStateMachine {
       verdict = .reconnect(after: wait)
     }
     if let connection = predecessor {
-      // The next attempt is later than usual, since the old connection still works.
+      // The wait is longer than after other failures, since the old connection still works.
       let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
       let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
       fallBack(to: connection, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
@@ -216,7 +217,8 @@ extension SessionStateMachine {
   ) {
     var connection = old
     connection.replaceAt = next
-    // Nothing has checked meanwhile whether the connection is quiet. If it still is, the next check reports it.
+    // During the replacement, no arriving byte has ended a quiet period. If the connection is still quiet, the next
+    // check reports that.
     _ = connection.liveness.endQuiet()
     move(to: .ready(connection), because: cause, successor, now: now, &actions)
   }
@@ -245,7 +247,7 @@ extension SessionStateMachine {
     _ actions: inout [SessionAction]
   ) {
     let generation = attempt.dial.generation
-    // Enter the state before sending in it, so that its transition is reported before its consequences.
+    // Enter the state before the first message is sent, so that the transition is reported before its consequences.
     if attempt.step < settings.setup.count { update(attempt, because: .progress, now: now, &actions) }
     while attempt.step < settings.setup.count {
       let step = settings.setup[attempt.step]

@@ -7,7 +7,8 @@ extension SessionStateMachine {
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     guard case .stopped = state, settings.onDemand, !isShuttingDown else {
-      // Many sessions may start at once, so their first attempts do not override a pause.
+      // Many sessions may start at once, so their first attempts do not override a pause that a host requested
+      // (`Retry-After`).
       return open(overridesPause: false, now: now)
     }
     desired = .up
@@ -37,7 +38,7 @@ extension SessionStateMachine {
       policy.resetCounts()
       dial(because: .operatorRequest, overridesPause: overridesPause, now: now, &actions)
     case .closing(var closing):
-      // The old socket finishes first; then `desired` decides.
+      // The closing handshake of the old connection is completed first. The next state then depends on `desired`.
       closing.becomesIdle = false
       state = .closing(closing)
     case .attempting, .ready, .replacing, .switching:
@@ -84,7 +85,7 @@ extension SessionStateMachine {
     flushDeadline = deadline
     shutdownCode = code
     var actions: [SessionAction] = []
-    // The outbox sends nothing during a cut, which may take longer than the flush.
+    // The outbox sends nothing during the cut of a hand-over (`Cut`), which may take longer than the flush.
     if case .switching(let old, let successor, _) = state {
       finishSwitch(from: old, to: successor, now: now, &actions)
     }
@@ -98,13 +99,14 @@ extension SessionStateMachine {
   /// nothing can be sent.
   package func isAwaitingFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
-  /// Called when the shutdown's flush is over: the outbox is closed, and either empty or out of time.
+  /// Called when the shutdown's flush is over: the outbox is closed, and it is empty or its deadline has passed.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
     // A session that an operator has closed is closing already.
     desired == .up ? close(code: shutdownCode, now: now) : []
   }
 
-  /// Called when there is something to send. Only an idle on-demand session connects because of it.
+  /// Called when there is something to send. Only an on-demand session that is idle, or is closing to become idle,
+  /// connects because of it.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
     lastUse = now
@@ -121,8 +123,8 @@ extension SessionStateMachine {
   }
 
   /// Called when links, addresses or routes of this machine have changed. A connection is probed, not closed, since the
-  /// change may not affect it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there
-  /// is nothing new to try.
+  /// change may not affect it. If a link, address or route was added, a wait ends, at most once per
+  /// `networkAttemptInterval`. If some were only lost, there is nothing new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -150,8 +152,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly, which
-  /// must not defeat the backoff.
+  /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly. These
+  /// changes must not defeat the backoff.
   static var networkAttemptInterval: TimeSpan { .seconds(5) }
 
   private mutating func reserveNetworkAttempt(_ hasGained: Bool, now: MonotonicTime) -> Bool {
@@ -256,10 +258,11 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Whether an on-demand session has had nothing to send for its time limit.
+  /// Whether an on-demand session has had nothing to send for `idleAfter`.
   private func isUnused(_ now: MonotonicTime) -> Bool { settings.onDemand && now >= lastUse + settings.idleAfter }
 
-  /// An idle on-demand session does not keep connecting to an upstream that is unreachable.
+  /// Called when a wait is over. An on-demand session that is unused becomes idle, so that it does not keep connecting
+  /// to an unreachable upstream.
   private mutating func endWait(now: MonotonicTime, _ actions: inout [SessionAction]) {
     if isUnused(now) {
       move(to: .idle, because: .unused, now: now, &actions)

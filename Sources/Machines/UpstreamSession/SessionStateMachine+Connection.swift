@@ -2,7 +2,8 @@ import ByteStreams
 
 /// Reports of an open connection.
 extension SessionStateMachine {
-  /// Called when bytes have arrived, on the path of every read. It costs one store, unless the connection was quiet.
+  /// Called when bytes have arrived, on the path of every read. It costs one write to memory, unless the connection was
+  /// quiet.
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.bytesReceived(now: now) }
@@ -10,8 +11,9 @@ extension SessionStateMachine {
     return endQuietPeriod(now: now)
   }
 
-  /// Called while this connection is not read, because the gateway cannot take more: before `deadlineReached`, and when
-  /// reading continues. The silence then says nothing about the upstream, and must not end the connection.
+  /// Called while the gateway does not read from this connection, because it cannot take more data: before each
+  /// `deadlineReached`, and when reading continues. During such a pause, silence says nothing about the upstream and
+  /// must not end the connection.
   package mutating func readingIsPaused(_ reported: Generation, now: MonotonicTime) {
     withLiveness(reported) { $0.bytesReceived(now: now) }
     withHeartbeat(reported) { $0.readingIsPaused(now: now) }
@@ -24,8 +26,8 @@ extension SessionStateMachine {
     return isOurs
   }
 
-  /// Returns a counter for a ping after messages. Its pong confirms all of them. Returns nil if the connection is gone
-  /// or sends no pings.
+  /// Returns a counter for a ping after messages. The pong to this ping confirms all these messages. Returns nil if the
+  /// connection is gone or sends no pings.
   package mutating func barrierPing(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> UInt64? {
@@ -164,7 +166,7 @@ extension SessionStateMachine {
     }
   }
 
-  /// Called before `deadlineReached`. The upstream, or a proxy before it, has acknowledged every byte of the
+  /// Called before `deadlineReached`. The upstream, or a proxy in front of it, has acknowledged every byte of the
   /// connection's output before `position`, by `time` at the latest.
   package mutating func outputAcknowledged(
     through position: UInt64, at time: MonotonicTime, _ reported: Generation, now: MonotonicTime
@@ -206,7 +208,7 @@ extension SessionStateMachine {
       replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
     }
     var heartbeat = ApplicationHeartbeat(attempt.heartbeat ?? settings.heartbeat, now: now)
-    // The upstream counts announced heartbeats from its open packet on.
+    // The upstream expects the announced heartbeats from its open packet on, so their schedule continues.
     if let beats = attempt.beats, beats.sends { heartbeat = beats }
     let connection = ReadyConnection(
       dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
@@ -276,7 +278,8 @@ extension SessionStateMachine {
     actions.append(.close(connection.generation, code: code))
   }
 
-  /// Called after the closing handshake or its timeout. The next state depends on `desired` and the reason of the end.
+  /// Called after the closing handshake or its timeout. The next state depends on `desired` and on why the connection
+  /// ended.
   mutating func finishClosing(
     _ closing: Closing, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
@@ -322,7 +325,8 @@ extension SessionStateMachine {
   }
 
   private func closing(of connection: ReadyConnection, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
-    // After its own close frame, the upstream need not read the rest of its input.
+    // An upstream that has sent its close frame need not read the rest of its input. So its acknowledgements do not
+    // extend the deadline.
     let received = loss == nil ? connection.liveness.receivedOutput : nil
     return Closing(
       generation: connection.generation, response: closeDeadline(received: received, now: now), loss: loss,

@@ -1,21 +1,23 @@
 import ByteStreams
 
-/// Make before break: a successor takes over from a ready connection, and only then is the old one closed.
+/// Replaces a ready connection without a break: a successor takes over first, and the old connection is closed
+/// afterwards.
 ///
-/// First the queue is paused and the old connection pinged. Its pong confirms the messages that it carried, and arrives
-/// after the responses of an upstream that responds in order. Then the successor is pinged: its pong arrives after
-/// everything that the upstream sent to both connections before. Only then does the successor send. So `OverlapFilter`
-/// can distinguish the responses on the two connections.
+/// The first part of a hand-over is the *cut*: the queue is paused, and a ping is sent on the old connection. The pong
+/// confirms the messages that this connection carried. If the upstream responds in order, the pong arrives after all
+/// responses to these messages. Next a ping is sent on the successor. The second pong arrives after everything that the
+/// upstream sent to both connections earlier. It ends the cut, and the successor begins to send. So `OverlapFilter` can
+/// distinguish the responses on the two connections.
 ///
 /// Only one hand-over is in progress at a time: the next begins when the old connection can deliver nothing more.
 extension SessionStateMachine {
-  /// The time limit for each of the two pongs of a cut, during which the queue is paused, and for the last pong after
-  /// the predecessor is gone. It starts again while the upstream acknowledges output from before the ping. After it,
-  /// the hand-over continues without the pong. Then an upstream that has paused may process messages of the two
-  /// connections in another order, and a push may pass twice. The limit is longer than two round trips by satellite.
+  /// The timeout of each of the two pongs of a cut, and of the last pong after the predecessor is gone. It starts again
+  /// while the upstream acknowledges output that was sent before the ping. After the timeout, the hand-over continues
+  /// without the pong. In that case, an upstream that has stalled may process the messages of the two connections in
+  /// another order, and a push may be passed on twice. The timeout is longer than two round trips by satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
-  /// A hand-over in which both connections are ready.
+  /// The part of a hand-over in which both connections are ready and the queue is paused.
   struct Cut: Sendable {
     /// The connection whose pong is pending, and the counter of its ping.
     var awaited: Generation
@@ -42,7 +44,7 @@ extension SessionStateMachine {
     }
   }
 
-  /// Postpones a replacement if one is in progress; returns false if it can begin.
+  /// Postpones a replacement if another replacement is in progress. Returns false if the replacement can begin.
   mutating func postponeReplacement(because reason: ReplacementReason, now: MonotonicTime) -> Bool {
     switch state {
     case .ready(var connection) where retiring != nil:
@@ -59,7 +61,7 @@ extension SessionStateMachine {
     return true
   }
 
-  /// The connection cannot be used much longer: a successor is opened, unless a replacement is in progress.
+  /// Called when the connection cannot be used much longer. A successor is opened, unless a replacement is in progress.
   package mutating func replaceSoon(_ generation: Generation, now: MonotonicTime) {
     guard case .ready(var connection) = state, connection.generation == generation else { return }
     connection.replaceAt = min(connection.replaceAt, now)
@@ -112,7 +114,8 @@ extension SessionStateMachine {
   }
 
   private func pongDeadline(now: MonotonicTime) -> ResponseDeadline {
-    // Acknowledged bytes in buffers do not extend this deadline: clients wait meanwhile, and their messages expire.
+    // Acknowledged bytes in buffers do not extend this deadline: clients wait during the cut, and their messages may
+    // expire.
     ResponseDeadline(Self.cutLimit, from: now, received: nil)
   }
 
@@ -129,7 +132,7 @@ extension SessionStateMachine {
   /// Called when a connection is ready, either the first or a successor.
   mutating func takeOver(_ connection: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]) {
     connections += 1
-    // Before the report, so that a client that reads `ready` can send.
+    // The connection starts to send before `ready` is reported, so that a client that reads `ready` can send.
     actions.append(.startSending(connection.generation))
     move(to: .ready(connection), because: .progress, connection.generation, now: now, &actions)
   }
@@ -181,8 +184,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Called when the predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a
-  /// ping that is sent now.
+  /// Called when the predecessor delivers nothing more. A ping is sent on the successor now. Until its pong arrives,
+  /// the successor may still repeat pushes of the predecessor.
   mutating func predecessorEnded(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -202,8 +205,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Drops a predecessor that is still closing when a connection that is no successor opens. Otherwise it would deliver
-  /// pushes twice.
+  /// Drops a predecessor that is still closing when a connection opens that is not its successor. If the predecessor
+  /// were kept, pushes would be delivered twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }
     if let generation = old.generation { actions.append(.discard(generation)) }

@@ -5,11 +5,11 @@ import ByteStreams
 /// Each input is a method that returns actions, to be carried out in order. After every input the driver arms one timer
 /// for `nextDeadline`, and calls `deadlineReached` when it fires.
 ///
-/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change the operator's
-/// request, and a pending attempt does not outlive that request. Every report of a socket carries the generation of its
-/// attempt, so late reports of an older socket are dropped.
+/// It keeps two invariants. `desired` is separate from the observed state, so a lost connection does not change the
+/// operator's request, and a pending attempt does not outlive that request. Every report of a socket carries the
+/// generation of its attempt, so late reports of an older socket are dropped.
 ///
-/// Not copyable: it has 1.7 KB, and reading one field would copy all of it.
+/// The type is not copyable: it has 1.7 KB, and reading one field would copy all of it.
 package struct SessionStateMachine: ~Copyable, Sendable {
   /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {
@@ -22,7 +22,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     case attempting(Attempt)
     case ready(ReadyConnection)
     case replacing(ReadyConnection, successor: Attempt)
-    /// Both connections are ready. The queue sends nothing until the pongs of the cut arrive.
+    /// Both connections are ready. The queue sends nothing until both pongs of the cut have arrived or timed out.
     case switching(ReadyConnection, successor: ReadyConnection, Cut)
     case closing(Closing)
   }
@@ -34,7 +34,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var phaseDeadline: MonotonicTime
     /// The deadline of the response to the opening handshake, across all phases.
     var wholeDeadline: MonotonicTime
-    /// The deadline of the pending setup step. If the step is optional, the setup then continues without its response.
+    /// The deadline of the pending setup step. After this deadline, the setup continues without the response if the
+    /// step is optional.
     var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0
@@ -77,20 +78,21 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   }
 
   /// A connection that has been replaced. It sends nothing more, but its pushes are read for a while, since the
-  /// upstream may not have started to send to its successor. Then it is closed. While there is a retiring connection,
-  /// no successor is opened.
+  /// upstream may not have started to send to its successor. After that, it is closed. While there is a retiring
+  /// connection, no successor is opened.
   struct Retiring: Sendable {
     enum Phase: Sendable, Equatable {
       case listening
       case closing
-      /// The connection is gone. The pong to this ping, on its successor, arrives after everything that the upstream
-      /// sent to both.
+      /// The connection is gone, and this ping was sent on its successor. The pong to it arrives after everything that
+      /// the upstream sent to both connections.
       case gone(ping: UInt64)
     }
 
     var connection: ReadyConnection
     var phase: Phase
-    /// When to close it, when its closing handshake times out, or when the last pong is no longer awaited.
+    /// The deadline of the phase: when to close the connection, when its closing handshake times out, or when the last
+    /// pong is no longer awaited.
     var response: ResponseDeadline
 
     var deadline: MonotonicTime { response.deadline }
@@ -107,7 +109,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     let readyFor: TimeSpan
     /// Whether an on-demand session becomes idle afterwards.
     var becomesIdle = false
-    /// Why the session connects again afterwards, if it is still wanted.
+    /// Why the session connects again afterwards, if `desired` is `up`.
     var reopening = TransitionCause.operatorRequest
   }
 
@@ -118,16 +120,16 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   var policy: ReconnectPolicy
   /// Before this time, no further network change ends a wait.
   var nextNetworkAttempt = MonotonicTime.zero
-  /// When an on-demand session last had, or could have had, something to send.
+  /// When an on-demand session last had something to send, was opened or became ready.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
   /// The deadline for flushing the outbox. Set once the session ends for good.
   var flushDeadline: MonotonicTime?
-  /// The close code that is then sent.
+  /// The close code that is sent when the shutdown's flush is over.
   var shutdownCode: UInt16 = 1001
   /// When the observed state was entered.
   var since = MonotonicTime.zero
-  /// The newest attempt.
+  /// The generation of the newest attempt.
   package internal(set) var generation = Generation.none
   package internal(set) var history = TransitionHistory()
   package internal(set) var transitions: UInt64 = 0

@@ -51,7 +51,8 @@ package struct PublishedFigures: Equatable, Sendable {
 
 /// The last transitions of a session, oldest first.
 package struct TransitionHistory: Sendable {
-  /// As many as `GET /v1/session` shows: enough for several attempts. It limits the memory if connections keep failing.
+  /// Number of transitions that are kept, all of which `GET /v1/session` shows. They are enough for several attempts.
+  /// The limit keeps the memory small if connections keep failing.
   package static let limit = 32
 
   private var ring: [SessionTransition] = []

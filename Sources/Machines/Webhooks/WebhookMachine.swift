@@ -51,8 +51,8 @@ package struct WebhookMachine: Sendable {
   /// The fraction by which the wait for the next attempt of a push varies, so that the pushes of an outage are not all
   /// repeated at once.
   private static let jitter = 0.2
-  /// Limits of Retry-After. A second is the shortest time that it can express, and an hour is long enough for any
-  /// overload.
+  /// Limits of Retry-After. A second is the shortest time that the field can express, and an hour is long enough for
+  /// any overload.
   private static let retryAfters = TimeSpan.seconds(1)...TimeSpan.hours(1)
   /// The shortest and the longest pause. The first failure after a success pauses all attempts for the shortest time.
   /// Each further failure doubles the pause. Without pauses, a receiver that is down would get the whole backlog as
@@ -69,19 +69,19 @@ package struct WebhookMachine: Sendable {
   package private(set) var inProgress = 0
   /// Number of failures since the last success. A failure during a pause does not count.
   private var failuresInRow = 0
-  /// For each push, the number of attempts that the receiver has postponed by `Retry-After` or 410. They do not count
-  /// in the schedule.
+  /// For each push, the number of attempts that the receiver has postponed by `Retry-After` or 410. Such attempts do
+  /// not count in the schedule.
   private var postponed: [UInt64: UInt32] = [:]
   /// Maximum number of pushes in `postponed`: as many as a consumer examines. Above it, the entries are dropped, so
   /// that their attempts count.
   private static let postponedLimit = 10_000
-  /// After this many postponed attempts, a push waits longer than `Retry-After`. So the number of attempts that a
-  /// consumer allows lasts until `give_up_after`.
+  /// After this many postponed attempts, a push waits longer than `Retry-After`. So the attempts that a consumer allows
+  /// are not used up before `give_up_after`.
   private static let promptRetries: UInt32 = 100
 
   package init(_ settings: WebhookSettings) { self.settings = settings }
 
-  /// Applies new settings. An attempt in progress is judged by them.
+  /// Applies new settings. An attempt in progress is judged by the new settings.
   ///
   /// - Parameter isNewEndpoint: whether future requests go to another endpoint.
   package mutating func reload(_ settings: WebhookSettings, isNewEndpoint: Bool) {
@@ -104,7 +104,7 @@ package struct WebhookMachine: Sendable {
   /// - Parameters:
   ///   - lease: the lease of the push.
   ///   - age: the age of the push.
-  ///   - isCurrent: whether the request went to the current endpoint. Otherwise its outcome says nothing about the
+  ///   - isCurrent: whether the request went to the current endpoint. If not, its outcome says nothing about the
   ///     current receiver.
   package mutating func end(
     _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, isCurrent: Bool = true, now: MonotonicTime,
@@ -149,7 +149,7 @@ package struct WebhookMachine: Sendable {
     switch outcome {
     case .response(410, _):
       postpone(lease.number)
-      // It is attempted again when a reload has enabled the webhook.
+      // The push is attempted again when a reload has enabled the webhook.
       return .release(.zero)
     case .response(_, let retryAfter?):
       postpone(lease.number)
@@ -179,7 +179,7 @@ package struct WebhookMachine: Sendable {
     postponed[number, default: 0] += 1
   }
 
-  /// Abandons an attempt, whose lease then expires.
+  /// Abandons an attempt. Its lease is not settled, and expires.
   package mutating func abandon() { inProgress -= 1 }
 
   private static func result(of outcome: WebhookOutcome) -> WebhookResult {

@@ -18,7 +18,7 @@ package struct WebhookSettings: Equatable, Sendable {
   package var order: ConsumerOrder?
   /// Maximum time of an attempt, from the look-up of the name to the end of the response.
   package var timeout = TimeSpan.seconds(20)
-  /// The wait after each failed attempt. After the last, the push becomes a dead letter.
+  /// The wait after each failed attempt. If the attempt after the last wait fails, too, the push becomes a dead letter.
   package var retries: [TimeSpan] = WebhookSettings.defaultRetries
   /// A push that is older than this is not attempted again.
   package var giveUpAfter = TimeSpan.hours(24)
@@ -36,9 +36,10 @@ package struct WebhookSettings: Equatable, Sendable {
   package static let defaultRetries: [TimeSpan] = [
     .seconds(5), .minutes(5), .minutes(30), .hours(2), .hours(5), .hours(10),
   ]
-  /// Together with the attempts that `Retry-After` adds, at most as many as a consumer allows.
+  /// The accepted numbers of waits. Together with the attempts that `Retry-After` adds, the attempts stay within the
+  /// number that a consumer allows.
   package static let retryCounts = 0...20
-  /// The upper limit, with jitter, is the longest delay of a released push.
+  /// The accepted waits. The upper limit, with jitter, is the longest delay of a released push.
   package static let retryTimes = TimeSpan.milliseconds(10)...TimeSpan.hours(20)
   /// Each request needs a connection. A receiver that needs more concurrency can acknowledge at once and work later.
   package static let concurrencies = 1...64
@@ -65,7 +66,7 @@ package struct WebhookSettings: Equatable, Sendable {
     return rules
   }
 
-  /// How much longer a lease lasts than its attempt, so that no second attempt begins meanwhile.
+  /// How much longer a lease lasts than the timeout of its attempt, so that no second attempt begins during the first.
   private static let leaseMargin = TimeSpan.seconds(10)
 
   /// The settings of the webhook's consumer.
@@ -74,7 +75,7 @@ package struct WebhookSettings: Equatable, Sendable {
     consumer.isWorkSharing = true
     consumer.isWebhook = true
     consumer.visibility = timeout + Self.leaseMargin
-    // The schedule limits the attempts. This limits the attempts after `Retry-After`, which the schedule does not
+    // The schedule limits the attempts. This value limits the attempts after `Retry-After`, which the schedule does not
     // count.
     consumer.maximumDeliveries = ConsumerSettings.deliveries.upperBound
     consumer.order = concurrency == 1 ? .all : order

@@ -10,7 +10,7 @@ enum ProgressReports {
     _ interval: TimeSpan, report: @escaping @Sendable () -> Void, _ body: () throws(Failure) -> Result
   ) throws(Failure) -> Result {
     let end = ReportsEnd()
-    // Without the thread, there are no reports.
+    // If the thread cannot be started, there are no reports.
     _ = DetachedThread.start(named: "progress") { while end.wait(atMost: interval, otherwise: report) {} }
     defer { end.set() }
     return try body()
@@ -41,7 +41,8 @@ enum ProgressReports {
   }
 }
 
-/// Counts the bytes that its creating thread has read from files since the creation. Readable from any thread.
+/// Counts the bytes that a thread reads from files: the thread that creates the counter, from the creation on. Any
+/// thread can read the count.
 final class ReadCounter: Sendable {
   /// The file of the creating thread: proc_pid_io(5).
   private let descriptor = unsafe open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC)

@@ -17,9 +17,9 @@ import Synchronization
 
     var primaryCode: Int32 { code & 0xFF }
 
-    /// The disk or the quota is full. (SQLite reports only a full disk.) A failed synchronisation does not count,
-    /// whatever its reason. The kernel may have dropped pages that it could not write, so the content of the file is
-    /// unknown.
+    /// Whether the disk or the quota is full. SQLite itself reports only a full disk. A failed synchronisation is not
+    /// such a failure, whatever its reason: the kernel may have dropped pages that it could not write, so the content
+    /// of the file is unknown.
     var isFull: Bool {
       if code == Self.failedSync || code == Self.failedFolderSync { return false }
       return primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded)
@@ -68,7 +68,7 @@ import Synchronization
 
   /// Turns automatic checkpoints off. Makes `pagesInLog` available.
   func stopCheckpoints() {
-    // In this order, because the library uses one hook for both.
+    // The order matters: both calls set the same hook of the library, and the hook of the second call must remain.
     unsafe sqlite3_wal_autocheckpoint(handle, 0)
     unsafe csqlite_count_log_pages(handle, logPages)
   }
@@ -179,13 +179,14 @@ import Synchronization
     unsafe logPages.pointee = 0
   }
 
-  /// Sets whether closing writes and removes nothing. Used if the file is only inspected, or has failed and another
-  /// file may have its name.
+  /// Sets whether closing the database leaves its files unchanged. This is necessary if the file is only inspected, or
+  /// if it has failed and another file may have its name.
   func keepLogOnClose(_ isKept: Bool) { unsafe csqlite_keep_log_on_close(handle, isKept ? 1 : 0) }
 
-  /// Calls `body`. Its statement fails once `cancellation` is set.
+  /// Calls `body`. A statement that `body` executes fails once `cancellation` is set.
   func unless(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
-    // SQLite checks this every few rows. A row may have a megabyte, so the statement ends soon even on a slow disk.
+    // SQLite calls this handler after every few rows. A row may have a megabyte, so with a longer interval the
+    // statement would end late on a slow disk.
     let context = unsafe Unmanaged.passUnretained(cancellation).toOpaque()
     unsafe sqlite3_progress_handler(
       handle, 20,

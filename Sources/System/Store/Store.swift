@@ -17,7 +17,7 @@ import Threading
 package final class Store: Sendable {
   enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
-    /// Writes a copy to this path, unless the cancellation is set. Reports the reason if it fails, otherwise nil.
+    /// Writes a copy to this path, unless the cancellation is set. Reports the reason of a failure, or nil.
     case backUp(String, Cancellation, @Sendable (String?) -> Void)
   }
 
@@ -62,7 +62,7 @@ package final class Store: Sendable {
   /// - Parameters:
   ///   - configured: the sessions of the configuration. Other sessions are removed after `keepUnused`.
   ///   - wait: how long to wait while another process has the store open, for example the predecessor in a restart.
-  ///   - isCancelled: ends this wait early.
+  ///   - isCancelled: ends this wait early if it returns true.
   package static func open(
     _ settings: StoreSettings, for configured: [String], waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, logger: Logger, metrics registry: MetricsRegistry
@@ -162,7 +162,7 @@ package final class Store: Sendable {
 
   /// Stores all submitted entries and closes the file. Blocks for at most `span`. No entry may be submitted afterwards.
   ///
-  /// Returns false if it takes longer. Acknowledged entries are stored in any case.
+  /// Returns false if that takes longer. Entries that were reported as stored are stored in any case.
   package func close(within span: TimeSpan) -> Bool {
     closing.set()
     control.withLock { $0.take() }?.stop()
@@ -182,8 +182,8 @@ package final class Store: Sendable {
     control.withLock { $0 = started }
   }
 
-  /// Called after the file was replaced. If its folder was created again, the socket for backups must be created again,
-  /// too.
+  /// Called after the file was replaced. If the folder of the file was created again, the socket for backups must be
+  /// created again, too.
   func renewControl() {
     control.withLock { control in
       guard let old = control, !closing.isSet, !old.isInPlace else { return }
@@ -219,8 +219,8 @@ package final class Store: Sendable {
   /// Writes a copy of all stored data to `path`, where no file may exist. Calls `then` on the thread of the store, with
   /// the reason if it failed.
   ///
-  /// - Parameter limit: when to give up. A system call that does not return, because its disk does not respond, is not
-  ///   interrupted.
+  /// - Parameter limit: the timeout of the backup. A system call that does not return, because its disk does not
+  ///   respond, is not interrupted.
   func backUp(to path: String, within limit: TimeSpan, then: @escaping @Sendable (String?) -> Void) {
     let cancellation = Cancellation(closing, at: ProcessInformation.monotonicTime() + limit)
     if !submissions.add(Command.backUp(path, cancellation, then)) { then("the store is closed") }
@@ -263,7 +263,8 @@ package final class Store: Sendable {
   func sleep(until deadline: MonotonicTime) -> Bool { wakeUp.wait(until: deadline) }
 }
 
-/// Wakes the writer. Outlives the store, because the journals of sessions may outlive it.
+/// Wakes the writer. This object outlives the store, because the journals of sessions may outlive the store and use
+/// this object.
 private final class WakeUp: Sendable {
   private let descriptor = eventfd(0, O_CLOEXEC)
 

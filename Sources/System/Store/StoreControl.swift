@@ -15,16 +15,17 @@ import Threading
 /// disconnected before its turn gets no backup.
 final class StoreControl: Sendable {
   static var suffix: String { ".sock" }
-  /// A path has at most 4096 bytes.
+  /// Maximum bytes of a request. A path has at most 4096 bytes.
   static var maximumLineBytes: Int { 4096 + 64 }
   /// How long a client may take to send its request, or to receive a line.
   private static var timeoutSeconds: Int { 5 }
   private static var progressInterval: TimeSpan { .seconds(1) }
 
   struct Limits {
-    /// How long a backup may take. Nothing else is stored meanwhile, so a backup to a slow disk must end.
+    /// How long a backup may take. During a backup nothing else is stored, so a backup to a slow disk must end.
     var backup = TimeSpan.minutes(10)
-    /// How long a backup may exceed its limit because a disk does not respond. The client then gets an error.
+    /// How long a backup may exceed its limit because a disk does not respond. After this time, the client gets an
+    /// error.
     var stall = TimeSpan.seconds(30)
   }
   private static var backlog: Int32 { 16 }
@@ -48,7 +49,8 @@ final class StoreControl: Sendable {
     _ = Glibc.close(stopSignal)
   }
 
-  /// Starts the socket. Without it, the store works, but cannot be backed up while it is open. The log then says so.
+  /// Starts the socket. If that fails, the store works, but cannot be backed up while it is open. In this case a
+  /// warning is logged.
   static func start(for store: Store, _ limits: Limits = Limits()) -> StoreControl? {
     let path = store.settings.path + suffix
     do throws(SystemError) {

@@ -4,23 +4,24 @@ import Host
 /// Replaces a failed file by a new file, and makes backups. Until the replacement is complete, both files exist, so the
 /// process can end at any moment without a loss.
 extension StoreFile {
-  /// The suffix of a new file while it is being written. A new file that was closed cleanly is complete, and the file
-  /// without the suffix is no longer used.
+  /// The suffix of a new file while it is being written. If the new file was closed cleanly, it is complete, and the
+  /// file without the suffix is no longer used.
   static var newSuffix: String { ".new" }
   /// How many failed files are kept, so that repeated failures do not fill the disk: the oldest, which has the data
   /// that was lost first, and the latest files.
   private static var keptFiles: Int { 3 }
 
-  /// Puts a complete file in place of the file at `path`, which is kept under another name. Returns this name.
+  /// Puts a complete file in place of the file at `path`. The replaced file is kept under another name, which is
+  /// returned.
   static func putInPlace(_ new: String, of path: String) throws(SQLiteDatabase.Failure) -> String {
     let failed = unusedName("\(path).failed-\(ProcessInformation.wallClockSeconds())")
-    // Creates a second name, so that there is a file at `path` all the time. On a file system without hard links,
-    // renames the file.
+    // The failed file gets a second name first, so that there is a file at `path` all the time. On a file system
+    // without hard links, it is renamed.
     if unsafe link(path, failed) != 0 { try rename(path, failed) }
     // The failed file is useless without its log, and the log must not be applied to the new file.
     try rename(path + "-wal", failed + "-wal")
     try rename(new, path)
-    // This log is empty.
+    // The log of the new file is empty.
     _ = unsafe unlink(new + "-wal")
     let result = synchroniseFolder(of: path)
     guard result == 0 else { throw failure("the folder cannot be synchronised", result) }
@@ -28,7 +29,7 @@ extension StoreFile {
     return failed
   }
 
-  /// Another file may have failed in the same second.
+  /// Returns `name`, with a number appended if the name is used: another file may have failed in the same second.
   private static func unusedName(_ name: String) -> String {
     var (result, number) = (name, 1)
     while unsafe access(result, F_OK) == 0 || access(result + "-wal", F_OK) == 0 {
@@ -136,7 +137,7 @@ extension StoreFile {
         try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
       }
       try Self.synchronise(partial)
-      // Unlike a renaming, a link does not replace a file that has appeared meanwhile.
+      // Unlike a renaming, a link does not replace a file that has appeared since the check.
       if unsafe link(partial, path) == 0 {
         _ = unsafe unlink(partial)
       } else if errno == EEXIST {

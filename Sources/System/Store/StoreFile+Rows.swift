@@ -7,7 +7,7 @@ import Journal
 extension StoreFile {
   private typealias Failure = SQLiteDatabase.Failure
 
-  /// The rows that a transaction has changed. Applied to the session after the commit.
+  /// The rows that a transaction has changed. They are applied to the session after the commit.
   struct Changes {
     var chunks: [StoredSession.Chunk] = []
     var droppedChunks = 0
@@ -58,7 +58,7 @@ extension StoreFile {
       }
       let isWhole = row.withBytes(2) { bytes in
         session.changes.append(row.integer(0))
-        // Its bytes are counted when the row is applied.
+        // The bytes of the row are counted when the row is applied.
         progress.add(0)
         let cost = bytes.count + JournaledSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
@@ -150,7 +150,7 @@ extension StoreFile {
     return result
   }
 
-  /// Stores the time since which the configuration lacks the session, or removes it if the configuration has the
+  /// Stores the time since which the configuration lacks the session, or removes this time if the configuration has the
   /// session.
   func writeUse(of session: StoredSession) throws(SQLiteDatabase.Failure) {
     let name = StoreSchema.Meta.unusedSince(session.id)
@@ -241,7 +241,7 @@ extension StoredSession {
     storedPosition = changes.storedPosition
   }
 
-  /// Called after its rows were deleted.
+  /// Called after the rows of the session were deleted.
   private func forget() {
     state = RestoredSession(epoch: state.epoch)
     chunks = RingDeque(filler: Chunk(row: 0, last: 0))

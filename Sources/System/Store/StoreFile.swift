@@ -34,7 +34,7 @@ final class StoreFile {
     /// Called while the sessions of a large file are read, with the bytes of entries read so far, and the bytes of the
     /// file.
     var isReading: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
-    /// The time between two such calls, and before the first.
+    /// The time between two calls of `isChecking` or `isReading`, and before the first call.
     var progressInterval = TimeSpan.seconds(2)
   }
 
@@ -99,8 +99,8 @@ final class StoreFile {
     do throws(SQLiteDatabase.Failure) {
       let file = StoreFile(path, environment, lock, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
       file.database.keepLogOnClose(true)
-      // Must precede the first access. With it, the index of the log is in memory, and other processes cannot open the
-      // files.
+      // This must precede the first access. With the exclusive mode, the index of the log is in memory, and other
+      // processes cannot open the files.
       try file.database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       try file.readCondition()
       file.identity = StorePlace.Identity(path)
@@ -161,7 +161,7 @@ final class StoreFile {
     let (path, bytes, isChecking) = (path, bytes, environment.isChecking)
     let counter = ReadCounter()
     let result = try ProgressReports.during(environment.progressInterval) {
-      // Some pages are read twice.
+      // Some pages are read twice, so the count may exceed the size.
       if let read = counter.bytes { isChecking(path, min(read, bytes), bytes) }
     } _: { () throws(SQLiteDatabase.Failure) in
       try database.text("PRAGMA \(kind)(1)") ?? "no result"
@@ -247,12 +247,12 @@ final class StoreFile {
       try set(StoreSchema.Meta.boot, to: environment.boot)
       try removeMeta(StoreSchema.Meta.start)
       // This transaction also synchronises the commits of the last run, so from now on only the level of this run
-      // counts.
+      // matters.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
       try body()
     }
     logIdentity = StorePlace.Identity(path + "-wal")
-    // From now on the file is in use, so that closing it copies the log.
+    // From now on the file is in use, so closing it must copy the log to the database.
     database.keepLogOnClose(false)
   }
 

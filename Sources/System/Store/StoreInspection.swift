@@ -132,7 +132,7 @@ package enum StoreInspection {
     let used = try StoreFile.fileToUse(path)
     do throws(SQLiteDatabase.Failure) {
       let database = try SQLiteDatabase(used)
-      // A checkpoint could write to a damaged file.
+      // A checkpoint at the end could write to a damaged file.
       database.keepLogOnClose(true)
       try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       var names: [Int64: String] = [:]
@@ -282,7 +282,7 @@ package enum StoreInspection {
     line.append("}}\n" as StaticString)
   }
 
-  /// In the form of the envelope of `POST /v1/messages`.
+  /// Appends an event in the form of the envelope of `POST /v1/messages`.
   private static func append(_ event: EventRecord, to line: inout ByteQueue) {
     line.append(",\"event\":" as StaticString)
     line.append(jsonString: event.name)

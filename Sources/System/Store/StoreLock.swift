@@ -5,8 +5,8 @@ import Host
 /// The right to use a store, which one process has at a time: a lock on the file `PATH.lock`.
 ///
 /// SQLite's own lock ends when a failed file is closed, before another file replaces it. This lock lasts until it is
-/// released. The file is never removed, because a process could otherwise lock a file without a name. If the folder was
-/// created again, the file has lost its name, and the lock must be taken again.
+/// released. The file is never removed. If it were removed, a process could lock a file that no longer has a name. If
+/// the folder was created again, the file has lost its name, and the lock must be taken again.
 final class StoreLock {
   /// The time between two attempts, in microseconds.
   private static var pollInterval: UInt32 { 20_000 }
@@ -57,8 +57,8 @@ final class StoreLock {
 
 /// Checks the files at the path of a store, before SQLite opens it.
 enum StorePlace {
-  /// The path with symbolic links followed. So a file has one lock, however it is named, and a replacement does not
-  /// replace a link.
+  /// The path with symbolic links followed. So a store has one lock, whatever name is used for it, and a replacement
+  /// does not replace a link.
   static func resolved(_ path: String) -> String {
     guard let resolved = unsafe realpath(path, nil) else { return path }
     defer { unsafe free(resolved) }

@@ -5,8 +5,8 @@ import Logging
 
 /// Begins the terms of the stored sessions when a store is opened, and decides which sessions are removed.
 struct StoreOpening {
-  /// By how much the counter of the first term after a backup exceeds the last counter in it. The original may have
-  /// begun further terms since the backup. With this distance, their counters are most likely smaller.
+  /// By how much the counter of the first term after a backup exceeds the last counter in the backup. The original
+  /// store may have begun further terms since the backup. With this distance, their counters are most likely smaller.
   private static var branchDistance: UInt64 { 1 << 10 }
 
   let term: UInt64
@@ -19,7 +19,7 @@ struct StoreOpening {
   private let time: Int64
 
   /// Begins a term for all sessions. If entries may be missing, each session must report a gap, even if it is not
-  /// running now. The term is synchronised when this returns.
+  /// running now. The term is synchronised when this call returns.
   ///
   /// - Parameter configured: the sessions of the configuration; nil if all stored sessions count as configured.
   init(_ file: StoreFile, _ settings: StoreSettings, configured: Set<String>?) throws(StoreError) {

@@ -32,8 +32,8 @@ extension StoreWriter {
     return file
   }
 
-  /// Takes the lock again if the folder was created again, since the locked file then has no name. Throws if another
-  /// process has opened a store there since.
+  /// Takes the lock again if the folder was created again, since in this case the locked file has no name. Throws if
+  /// another process has opened a store there in the meantime.
   private func renewLock(of path: String) throws(SQLiteDatabase.Failure) {
     guard !lock.isInPlace else { return }
     do throws(StoreError) {

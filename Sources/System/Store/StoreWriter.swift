@@ -10,7 +10,7 @@ import Threading
 
 /// Stores the submitted entries. Runs on the thread of the store, which alone uses the file.
 final class StoreWriter {
-  /// The write-ahead log is copied to the database when it has this many bytes. A copy then takes some 10 ms.
+  /// The write-ahead log is copied to the database when it has this many bytes. A copy of this size takes some 10 ms.
   private static var checkpointBytes: Int { 4 << 20 }
   /// The log is copied after this time without entries, so that it is empty if the process is killed later.
   private static var idleTime: TimeSpan { .seconds(1) }
@@ -26,7 +26,7 @@ final class StoreWriter {
 
   let store: Store
   var file: StoreFile?
-  /// All sessions whose end is not stored yet, by the numbers in their items.
+  /// All sessions whose end is not stored yet, by the session numbers in the submitted items.
   private(set) var sessions: [Int32: StoredSession] = [:]
   private var named: [String: StoredSession] = [:]
   private var nextNumber: Int32 = 0
@@ -49,7 +49,7 @@ final class StoreWriter {
   private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
   /// The last synchronisation with `sync: always`, if it has just ended. `waiters` is the number of clients that waited
-  /// at its end, for it or for the next.
+  /// at its end, for this synchronisation or for the next.
   private var lastSync: (end: MonotonicTime, duration: TimeSpan, waiters: Int)?
 
   /// The kind of a failure, which decides how to recover.
@@ -126,7 +126,7 @@ final class StoreWriter {
     return next
   }
 
-  /// Does the work that is due while no entries are submitted. A busy store does it with its commits.
+  /// Does the work that is due while no entries are submitted. A busy store does this work together with its commits.
   private func performDueWork() {
     let now = ProcessInformation.monotonicTime()
     guard let file, retryAt == nil else { return }
@@ -164,7 +164,7 @@ final class StoreWriter {
       ticket += 1
       if let session = sessions[item.session] { apply(item.entry, ticket, to: session) }
     }
-    // The term of a new session is synchronised before its numbers are issued.
+    // The term of a new session must be synchronised before numbers of this term are issued.
     var synchronises = false
     var openings: [(session: StoredSession, then: @Sendable (OpenedJournal) -> Void)] = []
     var backups: [(path: String, cancellation: Cancellation, then: @Sendable (String?) -> Void)] = []
@@ -202,9 +202,9 @@ final class StoreWriter {
     if !session.content.apply(entry) { stopStoring(session, from: ticket) }
   }
 
-  /// Called when an entry does not follow the entries before it. Earlier entries are stored and acknowledged. This
-  /// entry and later entries are not stored, and their tickets fail. The next process continues from the stored
-  /// entries. Other sessions are not affected.
+  /// Called when an entry does not follow the entries before it. Earlier entries are stored, and are reported as
+  /// stored. This entry and later entries are not stored, and their tickets fail. The next process continues from the
+  /// stored entries. Other sessions are not affected.
   private func stopStoring(_ session: StoredSession, from ticket: UInt64) {
     session.isFaulty = true
     session.progress.lose(from: ticket)
@@ -227,7 +227,7 @@ final class StoreWriter {
     named[session.name] = session
   }
 
-  /// Called when the end of the session is stored. Entries after it are not stored, and no request waits for them.
+  /// Called when the end of the session is stored. Entries after the end are not stored, and no request waits for them.
   private func forget(_ session: StoredSession) {
     sessions[session.number] = nil
     if named[session.name] === session { named[session.name] = nil }
@@ -299,8 +299,8 @@ final class StoreWriter {
     }
   }
 
-  /// The sessions for which `condition` returns true, in the order in which they began: a session may have ended before
-  /// another session of the same name began.
+  /// The sessions for which `condition` returns true, in the order in which they began. The order matters, since a
+  /// session may have ended before another session of the same name began.
   func sessions(where condition: (StoredSession) -> Bool) -> [StoredSession] {
     sessions.values.filter(condition).sorted { $0.id < $1.id }
   }
@@ -331,7 +331,7 @@ final class StoreWriter {
 
   // MARK: Failures
 
-  /// Data that is written to a file without a name is lost.
+  /// The failure of a file that has lost its name. Data that is written to such a file is lost.
   private static var misplaced: SQLiteDatabase.Failure {
     SQLiteDatabase.Failure(
       code: 1, systemCode: 0, message: "the file or its log was removed or replaced while it was open")
@@ -345,7 +345,7 @@ final class StoreWriter {
     case .broken(let reason):
       unsyncedSince = nil
       // Linux may have dropped the pages that it could not write, and would report success for the next
-      // synchronisation.
+      // synchronisation. So the file is not used again.
       abandonFile()
       for session in sessions.values { session.setBehind() }
       report("\(reason)")
@@ -391,7 +391,7 @@ final class StoreWriter {
       if file == nil { for session in sessions.values { session.setBehind() } }
       report("\(error)")
       retryAt = ProcessInformation.monotonicTime() + environment.retryInterval
-      // Entries that were submitted meanwhile fail only now.
+      // Entries that were submitted during the recovery fail only now.
       notifyAll()
     }
   }

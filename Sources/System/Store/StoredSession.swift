@@ -32,7 +32,8 @@ final class StoredSession {
   /// Whether the row of `sessions` is stored.
   var isKnown = false
   var chunks = RingDeque(filler: Chunk(row: 0, last: 0))
-  /// The rows of `changes`. The first ones represent a state and have `stateBytes`; the others have `changeBytes`.
+  /// The rows of `changes`. The first rows represent a state, and have `stateBytes` bytes. The other rows have
+  /// `changeBytes` bytes.
   var changes: [Int64] = []
   /// The column `state` as it was read.
   var lastStateRow: Int64 = 0
@@ -40,7 +41,7 @@ final class StoredSession {
   var stateBytes = 0
   /// The position after the last stored push or gap.
   var storedPosition: UInt64 = 0
-  /// Whether the rows lack changes from before the present commit, because a commit has failed.
+  /// Whether the rows lack changes that precede the present commit, because an earlier commit has failed.
   var isBehind: Bool { content.isBehind }
   /// Whether an entry did not follow the entries before it, which is a bug. Later entries are not stored.
   var isFaulty = false

@@ -34,7 +34,7 @@ package final class JournalProgress: Sendable {
 
   /// Returns nil if the entry is neither stored nor lost.
   func outcome(of ticket: JournalTicket) -> JournalOutcome? {
-    // Read in this order: a ticket is lost before later tickets are stored.
+    // `stored` is read first, since a ticket is marked as lost before later tickets are marked as stored.
     let isStored = ticket.number <= stored.load(ordering: .acquiring)
     guard ticket.number < firstLost.load(ordering: .acquiring) else { return .failed }
     return isStored ? .stored : nil

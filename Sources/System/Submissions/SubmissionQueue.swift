@@ -11,8 +11,9 @@ package protocol StoreCommand: Sendable {}
 
 /// Everything that a store has taken from its queue at once. Used only on the thread of the store.
 ///
-/// A class, since a noncopyable struct fails as a property of its owner in optimised builds. Reading it in a condition
-/// (`isEmpty`) counts as an access until the end of the condition's body, and the body modifies it.
+/// It is a class, since a noncopyable struct fails as a property of its owner in optimised builds. Reading the struct
+/// in a condition (`isEmpty`) counts as an access until the end of the condition's body, and the body modifies the
+/// struct.
 package final class SubmissionBatch {
   package struct Item: Sendable {
     package let entry: JournalEntry
@@ -54,8 +55,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     let pendingBytes: Int
     /// Above this, reading from upstreams pauses, so that messages of clients still have room.
     let pauseBytes: Int
-    /// Maximum delay of notes, so that they are written together with other entries. If the process is killed
-    /// meanwhile, they are lost.
+    /// Maximum delay of notes, so that they are written together with other entries. If the process is killed during
+    /// the delay, the notes are lost.
     let noteDelay: TimeSpan
 
     package init(pendingBytes: Int, pauseBytes: Int, noteDelay: TimeSpan = SubmissionQueue.noteDelay) {
@@ -79,14 +80,15 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     /// Whether the store has checked the queue for the last time.
     var hasEnded = false
 
-    /// Counts an awaited submission. Returns whether the store must be woken. One wake-up is enough.
+    /// Counts an awaited submission. Returns whether the store must be woken. One wake-up is enough, so the next calls
+    /// return false.
     mutating func takeSleep() -> Bool {
       awaited += 1
       defer { sleepsUntil = nil }
       return sleepsUntil != nil
     }
 
-    /// For notes. Returns whether the store must be woken, because it would sleep longer than `delay`.
+    /// The same for notes. Returns whether the store must be woken, because it would sleep longer than `delay`.
     mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
       guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
       sleepsUntil = nil
@@ -140,10 +142,11 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
 
   /// Whether the store does not work.
   package var isFailed: Bool { failed.load(ordering: .acquiring) }
-  /// The outcome of an entry that is neither stored nor lost. While the store recovers, entries submitted before may be
-  /// stored at any moment, and entries submitted meanwhile are stored later. So neither has failed.
+  /// The outcome of an entry that is neither stored nor lost. While the store recovers, entries that were submitted
+  /// before the recovery may be stored at any moment, and entries that are submitted during the recovery are stored
+  /// later. So none of them has failed.
   var outcomeOfUnstored: JournalOutcome {
-    // Read in this order, because `setFailed` stores the failure before it ends the recovery.
+    // `recovering` is read first, because `setFailed` stores the failure before it ends the recovery.
     guard !recovering.load(ordering: .acquiring) else { return .pending }
     return isFailed ? .failed : .pending
   }
@@ -152,8 +155,9 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   var mustPauseReading: Bool { pendingBytes > limits.pauseBytes }
   package var pendingBytes: Int { pending.load(ordering: .relaxed) }
 
-  /// A loop that has submitted entries during its turn wakes the store once, at the end of the turn. If woken at the
-  /// first entry, the store would take the only processor from the loop, and commit only the entries submitted so far.
+  /// A loop that has submitted entries during its turn wakes the store once, at the end of the turn. If the store were
+  /// woken at the first entry, it would interrupt the loop on a machine with one processor, and commit only the entries
+  /// submitted so far.
   package func turnEnded() { wake() }
 
   // MARK: For the owner of the store
@@ -185,8 +189,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   ///   - batch: an empty batch, which is filled.
   ///   - isDue: whether notes are taken, too.
   ///   - attention: until this time, the store checks often enough that it need not be woken for notes.
-  ///   - recovers: whether the store has failed and now stores the entries that it has taken. Then everything is taken.
-  ///     `setFailed` ends the recovery.
+  ///   - recovers: whether the store has failed and now stores the entries that it has taken. In this case everything
+  ///     is taken. `setFailed` ends the recovery.
   package func take(
     into batch: SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime,
     recovers: Bool = false
@@ -214,8 +218,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// The number of the entry that was submitted last.
   package var lastSubmitted: UInt64 { queue.withLock { $0.submitted } }
 
-  /// Subtracts bytes that are no longer pending. Returns whether reading from upstreams may therefore resume. Each
-  /// session must then be notified.
+  /// Subtracts bytes that are no longer pending. Returns whether reading from upstreams may resume because of that. If
+  /// so, each session must be notified.
   package func release(bytes: Int) -> Bool {
     let (before, after) = pending.subtract(bytes, ordering: .relaxed)
     return before > limits.pauseBytes && after <= limits.pauseBytes

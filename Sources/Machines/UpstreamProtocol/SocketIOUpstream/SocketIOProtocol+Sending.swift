@@ -4,7 +4,8 @@ import SocketIO
 
 /// Sends to a Socket.IO server: records of the outbox, envelopes of the configuration, and heartbeats.
 extension SocketIOProtocol {
-  /// Maximum pings of Engine.IO 3 without a pong. Barriers have a lower limit.
+  /// Maximum number of pings of Engine.IO 3 that have no pong. Pings that confirm messages have a lower limit of their
+  /// own.
   private static var pingLimit: Int { 1_024 }
 
   package mutating func encode(

@@ -35,8 +35,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// Early events whose namespace is connected, in their order, from `nextReleased` on.
   private var released: [SocketIOContent] = []
   private var nextReleased = 0
-  /// Whether the server has violated the protocol before it had responded to all namespaces. The events that it
-  /// restores may be the reason.
+  /// Whether the server has violated the protocol while it was to restore a namespace. The restored events may be the
+  /// reason, so the next connection requests none.
   private(set) var isBroken = false
   private(set) var pingContent: [UInt8] = []
   /// The pings of Engine.IO 3 without a pong, oldest first; nil for a heartbeat.
@@ -136,7 +136,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return output.isEmpty ? [] : [ProtocolFrame(ByteString(copying: output.bytes))]
   }
 
-  /// Skips an optional namespace whose response has not arrived in time. It may arrive later.
+  /// Skips an optional namespace whose response has not arrived in time. The response may arrive later.
   package mutating func skipSetup(step: Int) -> ProtocolEvent {
     guard awaited == step, step > 0 else { return .none }
     awaited = nil
@@ -181,7 +181,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     precededByNews(examine(payload, kind, &memory))
   }
 
-  /// News precede the meaning of the message that has caused them.
+  /// Returns the pending news before the meaning of the message that has caused them.
   private mutating func precededByNews(_ event: ProtocolEvent) -> ProtocolEvent {
     guard let news = takeNews() else { return event }
     pending = event
@@ -322,8 +322,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .event(push(content, text))
   }
 
-  /// Keeps an early event until its namespace is connected and the next setup step has begun, since it may be the
-  /// response to that step.
+  /// Keeps an early event until its namespace is connected and the next setup step has begun, since the event may be
+  /// the response to that step.
   private mutating func receivedEarly(_ content: SocketIOContent, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     let namespace = content.namespace
     earlySizes[namespace].count += 1

@@ -45,7 +45,8 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   package init() {}
 
-  /// The namespaces to join, the default namespace first: a server of version 3 joins it without a request.
+  /// The namespaces to join, the default namespace first: a server of version 3 joins the default namespace without a
+  /// request.
   package var joined: [Namespace] {
     guard !namespaces.isEmpty else { return [Namespace(name: "/")] }
     return namespaces.filter { $0.name == "/" } + namespaces.filter { $0.name != "/" }

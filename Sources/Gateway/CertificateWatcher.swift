@@ -7,8 +7,9 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// Replaces the certificate of the HTTPS listeners when its files change, and before its ticket keys are too old. Logs
-/// a certificate that expires soon. Runs on its own thread, since reading files may block.
+/// Replaces the TLS context of the HTTPS listeners when the certificate's files have changed, and when the keys of
+/// session tickets have reached `ticketKeyLifetime`. Logs a warning if the certificate expires soon. Runs on its own
+/// thread, since reading files may block.
 final class CertificateWatcher: Sendable {
   /// Time between two checks of the files.
   private static let interval = TimeSpan.seconds(5)
@@ -56,8 +57,9 @@ final class CertificateWatcher: Sendable {
 
   /// Reads the files, and uses them if they have changed.
   ///
-  /// - Parameter isRequested: whether an operator has requested the check. Otherwise an error is logged only if the
-  ///   next check finds it again, since a certificate and its key are usually replaced one after the other.
+  /// - Parameter isRequested: whether an operator has requested the check. If not, an error is logged only if the next
+  ///   check finds it again. A certificate and its key are usually replaced one after the other, and do not match in
+  ///   between.
   func check(isRequested: Bool) {
     let now = ProcessInformation.monotonicTime()
     do throws(TLSSettingsError) {

@@ -3,8 +3,8 @@ import Configuration
 import Host
 import Logging
 
-/// The files of a configuration, each with its fingerprint from before it was read; nil for a path that is not a
-/// regular file.
+/// The paths of a configuration's files. The value is the fingerprint that the file had before it was read, or nil if
+/// the path does not lead to a regular file.
 package typealias ConfigurationFiles = [String: FileFingerprint?]
 
 /// Watches the files of the configuration while `reload` is `watch`. If that is not possible, the log says so, and
@@ -22,7 +22,7 @@ final class ConfigurationWatch {
 
   func takeChanges() -> Set<String> { watcher?.takeChanges(now: ProcessInformation.monotonicTime()) ?? [] }
 
-  /// Watches these files from now on, or none, depending on `mode`.
+  /// From now on, watches `files` if `mode` is `watch`, and otherwise no files.
   func update(_ mode: GatewaySettings.Reload, _ files: ConfigurationFiles) {
     guard mode == .watch, !files.isEmpty else {
       watcher = nil

@@ -10,9 +10,9 @@ import Threading
 
 /// The files of tokens and keys. They are read at the start, and again when they have changed.
 package final class CredentialFiles: Sendable {
-  /// Time between two reads of the files. They are small, so their contents are compared. This detects every change,
-  /// even on file systems that report none. A change takes effect when two reads in a row have found the same contents,
-  /// so that a file can be written in place.
+  /// Time between two reads of the files. The files are small, so each read compares the whole contents. The comparison
+  /// detects every change, even on file systems that do not report changes. New contents take effect when two reads in
+  /// a row have found them, so that a file can be written in place.
   private static var interval: TimeSpan { .seconds(1) }
   /// Timeout for a file that is a FIFO or a device.
   private static var timeout: TimeSpan { .seconds(5) }
@@ -25,18 +25,18 @@ package final class CredentialFiles: Sendable {
   private let logger: Logger
   private let isValid: Gauge
   private let loadedAt: Gauge
-  /// Locked while the files are read.
+  /// Stays locked while the files are read.
   private let last = Locked(Memory())
 
   private struct Memory {
     var tokens = FileMemory()
     var keys = FileMemory()
-    /// Whether the contents have been judged since the start. The first read usually finds the contents that the start
-    /// has read.
+    /// Whether contents have been judged since the start. The first read usually finds the contents that were in effect
+    /// from the start, so its success is not logged.
     var isJudged = false
   }
 
-  /// The state of one file. Each is judged alone: an invalid file of keys does not keep a removed token in effect.
+  /// The state of one file. Each file is judged alone: an invalid file of keys does not keep a removed token in effect.
   private struct FileMemory {
     /// The contents of the last read, in effect or not.
     private var found: Contents = nil
@@ -64,7 +64,7 @@ package final class CredentialFiles: Sendable {
     let files = CredentialFiles(settings, state, logger, metrics)
     let isStarted = DetachedThread.start(named: "credentials") {
       while true {
-        // No signals to wait for: this only sleeps.
+        // The list of signals is empty, so this call only sleeps.
         _ = ProcessSignals.wait(for: [], atMost: interval)
         files.reload(ifStable: true)
       }
@@ -90,7 +90,7 @@ package final class CredentialFiles: Sendable {
   /// Reads the files, and uses the changed files. An invalid file changes nothing and is logged once. Blocks. Can be
   /// called on any thread.
   ///
-  /// - Parameter ifStable: whether a change takes effect only after the next read has found it, too.
+  /// - Parameter ifStable: whether new contents take effect only if the previous read found the same contents.
   func reload(ifStable: Bool = false) {
     last.withLock { last in
       let (tokens, keys) = (Self.readTokens(settings), Self.readKeys(settings))
@@ -117,7 +117,7 @@ package final class CredentialFiles: Sendable {
     }
   }
 
-  /// Calls `read`, logs the result, and returns whether it succeeded.
+  /// Calls `read`, and returns whether it succeeded. Logs an error. Logs a success, too, unless `isFirst`.
   private func judge(_ file: String?, isFirst: Bool, _ read: () throws(SettingProblem) -> Void) -> Bool {
     do throws(SettingProblem) {
       try read()

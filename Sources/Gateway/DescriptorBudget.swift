@@ -2,21 +2,21 @@ import Dialing
 import Reactor
 import RedisStore
 
-/// Divides the file descriptors of the process, so that clients cannot use up the descriptors of the upstream and of
-/// management.
+/// Divides the file descriptors of the process, so that clients cannot use up the descriptors that upstream connections
+/// and management need.
 struct DescriptorBudget: Equatable {
-  /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold,
-  /// even when every operation hangs.
+  /// Descriptors reserved for everything but clients and management. The number is a sum of maximums: no part of the
+  /// program can have more descriptors open than its summand, even when every operation hangs.
   static func reserve(sessions: Int, created: Int = 0, webhooks: Int = 0) -> Int {
     let resolvers = 1 + (created > 0 ? 1 : 0) + (webhooks > 0 ? 1 : 0)
     return sessions * connectionsPerSession + webhooks + resolvers * lookUps + blockingWork + others
       + min(sessions + created + webhooks, racingSessions) * ConnectRace.addressLimit
   }
-  /// A session may have a connection, or during a hand-over a predecessor and a successor, too.
+  /// A session usually has one connection. During a hand-over it has two, and possibly a third that is closing.
   private static let connectionsPerSession = 3
-  /// Number of sessions and webhooks for which all addresses of a connection attempt are counted. Few names have many
-  /// addresses that hang, so more of these attempts at once are rare. An attempt without a descriptor fails and is
-  /// repeated.
+  /// Number of sessions and webhooks that may have a connection to every address of a name open during an attempt. Few
+  /// names have many addresses that hang, so more than this many such attempts at once are rare. An attempt that gets
+  /// no descriptor fails, and is repeated.
   private static let racingSessions = 8
   /// Descriptors of one resolver. Sessions that clients create have a resolver of their own, and so have webhooks.
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
@@ -40,8 +40,8 @@ struct DescriptorBudget: Equatable {
   let management: Int
   /// Maximum connections to all other gateways in one direction, at least one per event loop.
   let peers: Int
-  /// Number of sessions that clients can create: as many as the remaining descriptors allow, but at least a quarter of
-  /// a low limit.
+  /// Number of sessions that clients can create, limited by the descriptors that remain after `clients`. If the limit
+  /// on open files is low, up to a quarter of the available descriptors is kept for these sessions.
   let created: Int
   /// A warning if the settings allow more connections than the limit on open files; otherwise nil.
   let warning: String?
@@ -49,7 +49,8 @@ struct DescriptorBudget: Equatable {
   /// - Parameters:
   ///   - limit: the process's limit on open files.
   ///   - inUse: descriptors open permanently: listeners, event loops, the log.
-  ///   - loops: number of event loops. Each may briefly have one more connection, to refuse it.
+  ///   - loops: number of event loops. A loop at its limit may accept one more connection for a moment, in order to
+  ///     refuse it.
   ///   - sessions: number of sessions, each with one upstream.
   ///   - created: `created_sessions.total`, or 0 without profiles.
   ///   - webhooks: maximum number of requests of all webhooks at a time.
@@ -61,12 +62,12 @@ struct DescriptorBudget: Equatable {
     management: Int, hasPeers: Bool = false
   ) {
     let all = limit - inUse - loops
-    // If the limit is low, at most a quarter of it for each direction.
+    // If the limit on open files is low, connections with peers get at most a quarter of it for each direction.
     peers = hasPeers ? min(Self.connectionsWithPeers, max(loops, all / 4)) : 0
     let reserved =
       Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + (hasPeers ? 2 * peers + Self.redis : 0)
     let available = max(2, all - reserved)
-    // If the limit is low, at most a quarter of it: probes and metrics need few.
+    // If the limit is low, management gets at most a quarter of the available descriptors: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
     let rest = available - self.management
     let wanted = created * Self.connectionsPerSession

@@ -13,12 +13,13 @@ import Upstream
 /// The validated settings, together with the files that they name, before any socket is opened. The loader has
 /// validated each setting alone. The plan finds the problems that appear only when the files are read.
 ///
-/// `serve`, `check-config` and reloads all use it, so that they accept the same configurations.
+/// `serve`, `check-config` and reloads all use this plan, so that they accept the same configurations.
 package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
-  /// The default session first, if there is one; then the named sessions, in the order of the file.
+  /// The sessions. The default session is the first, if there is one. The named sessions follow in the order of the
+  /// file.
   package let sessions: [SessionPlan]
-  /// The certificate of the HTTPS listeners; nil if there are none, and in a reload.
+  /// The certificate of the HTTPS listeners; nil if there are no HTTPS listeners, and in a reload.
   package let certificate: TLSServerContext?
   /// The content of the files of tokens and keys.
   let credentials: Credentials
@@ -31,11 +32,11 @@ package struct GatewayPlan: Sendable {
   ///
   /// - Parameters:
   ///   - inherited: sockets that `settings.listeners` uses.
-  ///   - isReload: whether this is a reload, which does not read the certificate of the HTTPS listeners. Its watcher
-  ///     does that, and keeps the old certificate while certificate and key do not match, as between their
-  ///     replacements. Other settings take effect meanwhile.
-  ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. If not, the session's
-  ///     files are not read, and the plan must not be used.
+  ///   - isReload: whether this is a reload, which does not read the certificate of the HTTPS listeners.
+  ///     `CertificateWatcher` reads it, and keeps the old certificate while the new certificate does not match its key,
+  ///     for example because only one of the two files has been replaced. The other settings take effect even then.
+  ///   - isUsable: returns whether the settings of a section, such as `upstream.tls`, are free of errors. If they are
+  ///     not, the files that need this section are not read, and the plan must not be used.
   package init(
     _ settings: GatewaySettings, inherited: InheritedSockets = .none, isReload: Bool = false,
     isUsable: (String) -> Bool = { _ in true }

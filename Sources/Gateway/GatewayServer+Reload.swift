@@ -11,7 +11,8 @@ import UpstreamSession
 struct RunningSettings {
   /// The settings in effect.
   var effective: GatewaySettings
-  /// The settings as read at the start or on the last SIGHUP. A changed file may have been read since then.
+  /// The settings as they were read at the start or on the last SIGHUP. A reload because of a changed file does not
+  /// alter this value.
   var lastRequested: GatewaySettings
 
   init(_ settings: GatewaySettings) {

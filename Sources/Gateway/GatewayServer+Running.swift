@@ -5,7 +5,7 @@ import Reactor
 
 /// A configuration as it was read.
 package struct ReadConfiguration: Sendable {
-  /// nil if the configuration is invalid. The log contains the errors.
+  /// The plan; nil if the configuration is invalid, in which case the log contains the errors.
   package let plan: GatewayPlan?
   package let files: ConfigurationFiles
 
@@ -24,8 +24,8 @@ extension GatewayServer {
     case changedFile
   }
 
-  /// Waits for a shutdown signal, then shuts down in order. Returns the exit code. Until then, on SIGHUP and on changes
-  /// of the configuration's files, applies the result of `read`.
+  /// Waits for a shutdown signal, shuts down in order, and returns the exit code. While it waits, it applies the result
+  /// of `read` on each SIGHUP and on each change of the configuration's files.
   ///
   /// - Parameter files: the files of the configuration with which the gateway was started.
   package func runUntilSignalled(_ files: ConfigurationFiles, read: () -> ReadConfiguration) -> Int32 {
@@ -41,7 +41,8 @@ extension GatewayServer {
       // After other events they take effect when they are known to be complete.
       if reason == .signal { credentialFiles?.reload() }
       reloadStatus.record(isApplied)
-      // An invalid configuration may not have been read to its end, so the files of the previous one are still watched.
+      // An invalid configuration may not have been read to its end, so the files of the previous configuration stay
+      // watched, too.
       let files = configuration.files
       known = isApplied ? files : known.merging(files) { _, new in new }
       watch.update(running.effective.reload, known)

@@ -13,12 +13,13 @@ import UpstreamSession
 extension GatewayServer {
   /// Time to send the last responses after the sessions have ended, for example to calls without a reply.
   static var lastResponses: TimeSpan { .seconds(1) }
-  /// Interval at which held requests and streams are released, and thus the rate at which their clients return. Shorter
-  /// if there are so many that half of `shutdown.drain` would not suffice.
+  /// Interval between the releases of two held requests or streams. It spreads the return of their clients over time.
+  /// The interval is shorter if the releases would otherwise take more than half of `shutdown.drain`.
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
   /// How long requests of other gateways get 421 after the sessions were released. Within this time, the other gateways
-  /// learn of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A
-  /// request that another gateway sends later is not read, and may have to count as executed.
+  /// learn of the release from Redis. That takes one notification and one read, a few milliseconds in one network. This
+  /// gateway does not read a request that arrives after this time. The gateway that sent it must assume that it may
+  /// have been executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
   /// Interval of log lines about a step that still waits.
   private static var progressInterval: TimeSpan { .seconds(2) }
@@ -30,9 +31,11 @@ extension GatewayServer {
   /// 1. `/readyz` fails, and this gateway acquires no more sessions. All requests are served for `shutdown.pause`.
   /// 2. Within `shutdown.drain`: the listeners of clients close. Held requests and streams end one after another, calls
   ///    end when they have their replies, and each connection closes after its response. Requests of webhooks end.
-  /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have got their responses, except
-  ///    requests that did not arrive completely in time: their messages are refused, since nothing can be sent.
-  /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
+  /// 3. Queued messages are sent within `shutdown.flush`. Before this step, all requests that could post have got their
+  ///    responses, except requests that did not arrive completely in time. The messages of such a request are refused,
+  ///    since nothing can be sent any more.
+  /// 4. The upstream connections close with 1001, and the requests that waited for the end of a session get their
+  ///    responses.
   /// 5. Sessions that several gateways share are released to the next holders. Until the other gateways know of the
   ///    release, their requests for these sessions get 421.
   ///
@@ -54,7 +57,8 @@ extension GatewayServer {
             [.number("connections", server.clientConnections), .seconds("seconds_left", rest)])
         }, until: { false })
     }
-    // The clients' listeners close with the drain. Afterwards their socket files may belong to the next process.
+    // The drain closes the clients' listeners and removes their socket files. After the drain, files at these paths may
+    // belong to the next process, and must not be removed.
     var files = clientSocketFiles + managementSocketFiles
     if result != .interrupted {
       files = managementSocketFiles
@@ -123,12 +127,14 @@ extension GatewayServer {
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
   /// Releases the sessions, so that other gateways can acquire them at once. The loops still run: another gateway may
-  /// send a request before it knows of the release, and gets a referral to the next holder. If that request were not
-  /// read, its gateway could not know whether it was executed. Returns whether the sessions were released.
+  /// send a request before it knows of the release, and gets a referral to the next holder. If this gateway did not
+  /// read that request, the other gateway could not know whether the request was executed. Returns whether the sessions
+  /// were released.
   private func releaseSessions() -> Bool {
     guard let replicas else { return true }
     replicas.leave()
-    // Once the release has been sent, the next holder may connect to the upstream.
+    // The connections end before the release is sent, since the next holder may connect to the upstream as soon as it
+    // is.
     sessions.abort { [events] in events.wake() }
     _ = wait(atMost: Self.lastResponses) { sessions.haveEnded }
     sessions.abandon()

@@ -25,7 +25,7 @@ extension GatewayServer {
   /// How long the store may take at the end to write and close. Acknowledged changes are already stored.
   static var storeClosing: TimeSpan { .seconds(10) }
 
-  /// Opens the store; nil if sessions are kept in memory only.
+  /// Opens the file of the store. Returns nil unless sessions are stored in a file.
   ///
   /// - Parameter isSuccessor: whether the process takes over the sockets of another process, which may have the file
   ///   open until its shutdown ends.
@@ -39,7 +39,7 @@ extension GatewayServer {
       isSuccessor
       ? limits.pause + limits.drain + limits.flush + settings.longestClosing + lastResponses + storeClosing : .zero
     do throws(StoreError) {
-      // The main thread accepts signals only after the start.
+      // The main thread handles signals only after the start, so this wait must check for pending signals itself.
       return try Store.open(
         settings.store, for: settings.configuredSessions.map(\.name), waiting: wait,
         unless: { ProcessSignals.isPending(shutdownSignals) }, logger: logger,

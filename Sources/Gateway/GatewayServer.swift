@@ -170,7 +170,8 @@ package final class GatewayServer: Sendable {
       certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
     certificateWatcher?.start()
-    // A client without a certificate of the authority cannot send a request to these listeners.
+    // If HTTPS listeners require client certificates, they are not open: a client without a certificate of the
+    // authority cannot send a request to them.
     let open = settings.listeners.tls.clientCertificates == .required ? clients : clients + secure
     let access = AccessState(
       settings.authentication, plan.credentials,

@@ -20,8 +20,8 @@ extension GatewaySettings.Listeners {
     return inherited.sockets.filter { !used.contains($0.address) }
   }
 
-  /// Returns a problem for each address of an inherited socket that two settings contain, since both would use the same
-  /// descriptor. The loader compares only configured addresses.
+  /// Returns a problem for each inherited socket whose address is in two settings, since both settings would use the
+  /// same descriptor. The loader compares only configured addresses.
   func duplicates(of inherited: InheritedSockets) -> [SettingProblem] {
     let addresses = Set(inherited.sockets.map(\.address))
     var seen: Set<SocketAddress> = []

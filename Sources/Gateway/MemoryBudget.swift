@@ -10,8 +10,8 @@ import Webhooks
 /// The maximum memory that the settings allow the process to use, compared with the memory limit of its control group.
 /// Above that limit the kernel kills the process, at the worst moment.
 ///
-/// It counts memory that settings limit. It leaves out the memory of calls and consumers, whose limits are fixed
-/// (docs/threat-model.md), and kernel socket buffers above the size that an idle connection has.
+/// It counts the memory that is limited by settings. It does not count the memory of calls and consumers, whose limits
+/// are fixed (docs/threat-model.md). Of kernel socket buffers, it counts only the size that an idle connection has.
 struct MemoryBudget: Equatable {
   struct Part: Equatable {
     /// The setting that determines the size most directly.
@@ -26,19 +26,20 @@ struct MemoryBudget: Equatable {
   /// A warning if the settings allow more than the limit; otherwise nil.
   let warning: String?
 
-  /// The program and its libraries, event loops and threads, without clients and sessions: 15 MiB measured with two
-  /// loops.
+  /// The program and its libraries, event loops and threads, without clients and sessions. A measurement with two loops
+  /// gave 15 MiB. The value is about twice as much, as a margin.
   private static let process = 32 << 20
   /// An idle connection in the process, and its socket in the kernel. The next constant is the additional memory with
   /// TLS.
   private static let connection = (2 << 10) + 512 + (4 << 10)
   private static let secureConnection = 20 << 10
-  /// A key in `IdempotencyTable`: 220 bytes, and an eighth for the reserve.
+  /// A key in `IdempotencyTable`: 220 bytes, and an eighth more, since the table may exceed its limit by an eighth
+  /// (`Reserve`).
   private static let idempotencyKey = 248
   /// A session with its connection and permessage-deflate.
   private static let session = 61 << 10
-  /// Data on its way to and from Redis: a write of 8 MiB for several sessions and a write for a single session, both as
-  /// rows and in the output, and the part of a session that is being read.
+  /// Data on its way to and from Redis. It consists of a write of 8 MiB for several sessions, a write for a single
+  /// session, and the part of a session that is being read. Each write is in memory twice: as rows, and in the output.
   private static let redis = 48 << 20
   /// Number of parts that the warning names. Other settings are rarely worth changing.
   private static let namedParts = 4
@@ -59,8 +60,9 @@ struct MemoryBudget: Equatable {
       Part(
         setting: "http.management_connections",
         bytes: Self.product(http.managementConnections, Self.connection + perHead)),
-      // Bodies that clients are sending, and bodies that wait for another gateway; then responses that clients are
-      // receiving, and responses that arrive from another gateway.
+      // The first of the next two parts is for bodies that clients are sending, and bodies that wait for another
+      // gateway. The second is for responses that clients are receiving, and responses that arrive from another
+      // gateway.
       Part(
         setting: "http.pending_body_bytes",
         bytes: Self.sum([http.pendingBodyBytes, isShared ? Reserve(limit: http.pendingBodyBytes).maximum : 0])),
@@ -70,7 +72,8 @@ struct MemoryBudget: Equatable {
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)
-    // When a session of another gateway is read again, readers use the previous copy until the new one is complete.
+    // When this gateway reads a remote session again, clients get the previous copy until the new copy is complete. So
+    // both copies are in memory.
     let copies = isShared ? 2 : 1
     let kept = Self.product(copies, Self.sum(configured.map(\.retention.bytes)))
     let total = Self.product(copies, settings.delivery.totalBytes)

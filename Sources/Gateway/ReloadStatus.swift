@@ -2,11 +2,11 @@ import API
 import Host
 import Metrics
 
-/// The outcome of the last reload, as metrics and for `GET /v1/reload`. The start counts as a success.
+/// The outcome of the last reload, as metrics and for `GET /v1/reload`. The start counts as a successful reload.
 struct ReloadStatus: Sendable {
   private let isSuccess: Gauge
   private let successTime: Gauge
-  /// Lets the main thread reload as SIGHUP does.
+  /// Makes the main thread reload the configuration, as SIGHUP does.
   let control = ReloadControl { ProcessSignals.raise(GatewayServer.reloadSignal) }
 
   init(_ metrics: MetricsRegistry) {

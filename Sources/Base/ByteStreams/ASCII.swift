@@ -151,8 +151,8 @@ extension Span where Element == UInt8 {
     return value
   }
 
-  /// 64-bit FNV-1a. The result is the same in every process. It has no key: an attacker who chooses the bytes can
-  /// choose their hash.
+  /// 64-bit FNV-1a. The result is the same in every process. The hash uses no key, so an attacker who chooses the bytes
+  /// can choose their hash.
   @inlinable package func fnv1aHash() -> UInt64 {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     for index in indices { hash = (hash ^ UInt64(self[index])) &* 0x100_0000_01b3 }

@@ -75,8 +75,8 @@ package struct ByteQueue: ~Copyable {
     tail = 0
   }
 
-  /// Frees unused capacity if it exceeds the readable bytes. Small buffers are left alone. While a queue drains, all
-  /// calls together copy at most as many bytes as it held at the start.
+  /// Frees unused capacity if it exceeds the readable bytes. Small buffers keep their capacity. While a queue drains,
+  /// all calls of this function together copy at most as many bytes as the queue had at the start.
   package mutating func releaseSpareCapacity() {
     guard capacity > Self.smallCapacity, capacity &- count > count else { return }
     reallocate(max(count, Self.smallCapacity))
@@ -111,7 +111,7 @@ package struct ByteQueue: ~Copyable {
     tail &+= count
   }
 
-  /// Disfavoured, since otherwise every literal would be converted to a `String` first.
+  /// Disfavoured, so that a literal selects the overload for `StaticString` and is not converted to a `String` first.
   @_disfavoredOverload
   package mutating func append(_ text: String) {
     append(text.utf8Span.span)
@@ -193,7 +193,7 @@ package struct ByteQueue: ~Copyable {
   @usableFromInline mutating func makeRoom(_ count: Int) {
     let readable = tail &- head
     if readable &+ count <= capacity, head >= readable {
-      // No more bytes are moved than were consumed since the last move.
+      // `head` bytes were consumed since the last move, and no more than `head` bytes are moved now.
       if let base = unsafe base {
         unsafe base.copyMemory(from: base + head, byteCount: readable)
       }

@@ -45,7 +45,8 @@ package struct ByteSlice: Sendable {
 
   @inlinable package var count: Int { range.count }
 
-  /// The bytes alone: the storage itself if the slice is all of it, otherwise a copy.
+  /// The bytes of the slice, without the rest of the storage: the storage itself if the slice covers all of it,
+  /// otherwise a copy.
   package var standalone: ByteString { count == storage.count ? storage : ByteString(copying: bytes) }
 
   package var bytes: Span<UInt8> {

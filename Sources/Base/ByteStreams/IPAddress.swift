@@ -1,6 +1,6 @@
 /// An IP address, without a port.
 package enum IPAddress: Hashable, Sendable {
-  /// In host byte order.
+  /// The address in host byte order.
   case ipv4(UInt32)
   /// Two 64-bit halves in host byte order, high half first. `scope` is the link index of a link-local address (RFC 4007
   /// §6), else 0.

@@ -1,5 +1,4 @@
-/// The payload of one message, in up to three parts. So the text around a large content is written without a copy of
-/// the content.
+/// The payload of one message, in up to three parts. A large content is thus not copied in order to put text around it.
 package struct MessageParts: ~Escapable {
   package let head: Span<UInt8>
   package let content: Span<UInt8>

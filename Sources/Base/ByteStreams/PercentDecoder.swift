@@ -1,8 +1,8 @@
 /// Strict percent-decoding (RFC 3986 §2.1). `%` must be followed by two hexadecimal digits. `%00` is rejected, since no
 /// name or value may contain NUL.
 package enum PercentDecoder {
-  /// Decodes `encoded` and appends the result to `output`. Returns false for an invalid escape; `output` then has a
-  /// partial result.
+  /// Decodes `encoded` and appends the result to `output`. Returns false if an escape is invalid, after the bytes
+  /// before it have been appended.
   ///
   /// - Parameter plusIsSpace: decode `+` as a space, as in forms and queries (WHATWG URL,
   ///   `application/x-www-form-urlencoded`).
@@ -25,7 +25,7 @@ package enum PercentDecoder {
     return true
   }
 
-  /// Decodes `encoded`; nil for an invalid escape. Invalid UTF-8 in the result is replaced by U+FFFD.
+  /// Decodes `encoded`. Returns nil if an escape is invalid. Invalid UTF-8 in the result is replaced by U+FFFD.
   package static func decoded(_ encoded: Substring) -> String? {
     var output = ByteQueue()
     guard decode(Array(encoded.utf8).span, plusIsSpace: false, into: &output) else { return nil }

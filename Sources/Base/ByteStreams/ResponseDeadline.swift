@@ -4,25 +4,26 @@
 ///
 /// - The timeout starts again whenever the peer acknowledges more output, until it has acknowledged everything that
 ///   precedes its response.
-/// - Acknowledged bytes may still be in buffers on the way, such as a proxy's. They extend the deadline, at
-///   `minimumRate`.
+/// - Acknowledged bytes may still be in buffers on the way, such as the buffers of a proxy. So these bytes extend the
+///   deadline by the time that they need at `minimumRate`.
 ///
 /// A peer that acknowledges nothing is detected after the timeout. So is a peer that has received everything and does
 /// not respond.
 ///
-/// Positions count the bytes of a connection's output from its beginning. The owner reports them with `queued` and
-/// `acknowledged`, at the latest when the deadline has passed, and then reads the deadline again.
+/// Positions count the bytes of a connection's output from its beginning. The owner reports positions with `queued` and
+/// `acknowledged`, at the latest when the deadline has passed. After the reports it reads the deadline again, which may
+/// be later now.
 package struct ResponseDeadline: Sendable {
   /// The slowest expected rate, in bytes per second, at which a peer empties the buffers on the way. A slower peer is
-  /// disconnected during a large message. A faster minimum would disconnect upstreams behind a proxy on a link of 0.5
-  /// Mbit/s.
+  /// disconnected during a large message. A higher minimum would disconnect upstreams that are behind a proxy and a
+  /// link of 0.5 Mbit/s.
   package static var minimumRate: Int { 32 << 10 }
-  /// The most bytes that such buffers are expected to hold: Linux's default maximum for a send buffer. Without this
-  /// limit, a peer that hangs behind a proxy would be detected hours after a large message.
+  /// The most bytes that the buffers on the way are expected to contain: Linux's default maximum for a send buffer.
+  /// Without this limit, a peer that hangs behind a proxy would be detected hours after a large message.
   package static var bufferedBytes: Int { 4 << 20 }
 
-  /// The most by which a limited wait is extended: the time for full buffers at the slowest rate. Stops: a peer that
-  /// takes a byte now and then.
+  /// The maximum extension of a limited wait (`isLimited`): the time that full buffers need at the slowest rate.
+  /// Without this limit, a peer that takes a byte now and then could delay the deadline for ever.
   private static var longestPostponement: TimeSpan { .seconds(Int64(bufferedBytes / minimumRate)) }
 
   private let timeout: TimeSpan
@@ -36,11 +37,11 @@ package struct ResponseDeadline: Sendable {
   private var acknowledged: UInt64 = 0
 
   /// - Parameters:
-  ///   - received: the peer has received every byte before this position; nil if unknown. Then buffered bytes earn no
-  ///     time.
+  ///   - received: the peer has received every byte before this position; nil if that is unknown, in which case
+  ///     buffered bytes do not extend the deadline.
   ///   - position: the end of the bytes that the peer needs to respond; nil if `queued` will report it.
-  ///   - isLimited: whether the wait is extended by two minutes at most, instead of for as long as the peer shows that
-  ///     it is alive.
+  ///   - isLimited: whether extensions add at most two minutes to the wait. If false, the wait is extended for as long
+  ///     as the peer shows that it is alive.
   package init(
     _ timeout: TimeSpan, from now: MonotonicTime, received: UInt64?, position: UInt64? = nil, isLimited: Bool = true
   ) {
@@ -51,15 +52,15 @@ package struct ResponseDeadline: Sendable {
     end = position ?? .max
   }
 
-  /// The position that `queued` reported; nil before that.
+  /// The position that `queued` reported; nil if it has not reported a position yet.
   package var position: UInt64? { end == .max ? nil : end }
 
   package var deadline: MonotonicTime { deadline(renewedAt: start) }
 
-  /// How much later the deadline is than without extensions. The wait began at `began`.
+  /// By how much the deadline of the wait that began at `began` has been extended so far.
   package func postponement(from began: MonotonicTime) -> TimeSpan { deadline - (began + timeout) }
 
-  /// Whether the peer has yet to acknowledge some of the bytes that it needs to respond.
+  /// Whether the peer has not yet acknowledged all the bytes that it needs to respond.
   package var isBeingSent: Bool { end < .max && acknowledged < end }
 
   /// The deadline if the peer has shown a sign of life at `time`.

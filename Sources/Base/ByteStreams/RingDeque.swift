@@ -14,8 +14,8 @@ package struct RingDeque<Element> {
   /// The index after the last element.
   @usableFromInline package internal(set) var end = 0
 
-  /// Allocates nothing before the first element, then room for `minimumCapacity` elements. `minimumCapacity` must be a
-  /// power of two.
+  /// Creates an empty ring. The first element allocates room for `minimumCapacity` elements. `minimumCapacity` must be
+  /// a power of two.
   ///
   /// - Parameter front: the index of the first element that will be appended.
   package init(filler: Element, minimumCapacity: Int = 16, front: Int = 0) {

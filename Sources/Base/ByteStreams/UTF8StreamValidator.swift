@@ -3,7 +3,8 @@ import CBytes
 /// Validates UTF-8 that arrives in pieces (RFC 3629). It fails as soon as no continuation can make the text valid, so a
 /// WebSocket text message is rejected before all of it has arrived.
 package struct UTF8StreamValidator: Sendable {
-  /// Continuation bytes that the current sequence still needs, and the range allowed for the next of them.
+  /// The number of continuation bytes that the current sequence still needs, and the range that the next of these bytes
+  /// must be in.
   private var needed: UInt8 = 0
   private var lowest: UInt8 = 0x80
   private var highest: UInt8 = 0xBF
@@ -20,7 +21,8 @@ package struct UTF8StreamValidator: Sendable {
       guard step(bytes[start]) else { return false }
       start &+= 1
     }
-    // Only a sequence cut by the end of this piece is validated byte by byte; the rest is validated at full speed.
+    // Only a sequence that this piece has the beginning of, but not the end, is validated byte by byte. The rest is
+    // validated at full speed.
     var end = bytes.count
     var back = 0
     while back < 3, end &- back > start {
@@ -50,7 +52,7 @@ package struct UTF8StreamValidator: Sendable {
     return result < 0 ? isValidByStandardLibrary(bytes) : result == 1
   }
 
-  /// Used on processors without the necessary instructions, and as the reference in tests.
+  /// Used on processors without the instructions that the fast function needs, and as the reference in tests.
   package static func isValidByStandardLibrary(_ bytes: Span<UInt8>) -> Bool {
     do {
       _ = try UTF8Span(validating: bytes)

@@ -8,8 +8,8 @@ import COpenSSL
 package struct SecretDigest: Sendable {
   private var bytes = InlineArray<32, UInt8>(repeating: 0)
 
-  // Fetched once. EVP_sha256() would be looked up among OpenSSL's providers at each use, which takes longer than the
-  // digest.
+  // Fetched once. The algorithm of EVP_sha256() would be looked up among OpenSSL's providers at each use, which takes
+  // longer than the digest.
   private nonisolated(unsafe) static let algorithm = unsafe EVP_MD_fetch(nil, "SHA256", nil)
 
   package init(of secret: Span<UInt8>) {
@@ -41,7 +41,7 @@ package struct SecretDigest: Sendable {
   }
 
   /// A number for choosing a place in a hash table: the first 63 bits. Timing can show an attacker which places are in
-  /// use, which does not help to find a secret with such a digest.
+  /// use. That does not help to find a secret whose digest leads to one of these places.
   package var placeNumber: Int {
     var number = 0
     for index in 0..<8 { number = number << 8 | Int(bytes[index]) }

@@ -6,7 +6,7 @@ import Digests
 package struct HMACKey: Equatable, Sendable {
   /// The length of the digest (RFC 7518 §3.2).
   package static var minimumBytes: Int { 32 }
-  /// More bytes add nothing: a key longer than a block of 64 bytes is hashed first.
+  /// More bytes do not make a key stronger: a key longer than a block of 64 bytes is hashed before it is used.
   package static var maximumBytes: Int { 512 }
 
   private let bytes: [UInt8]
@@ -31,7 +31,8 @@ package struct HMACKey: Equatable, Sendable {
     return output
   }
 
-  /// Whether `signature` is the key's signature of `text`. The time does not depend on where a wrong signature differs.
+  /// Whether `signature` is the key's signature of `text`. The time does not depend on where a wrong signature differs
+  /// from the right one.
   package func isValid(_ signature: Span<UInt8>, of text: Span<UInt8>) -> Bool {
     Digest.equalInConstantTime(self.signature(of: text).span, signature)
   }

@@ -33,8 +33,8 @@ package final class PublicKey: Sendable {
     }
   }
 
-  /// Smaller keys are insecure (RFC 7518 §3.3). With larger keys, each forged signature costs more than 0.35 ms, 15
-  /// times as much as with the smallest key.
+  /// Smaller keys are insecure (RFC 7518 §3.3). With larger keys, the check of a forged signature would take more than
+  /// 0.35 ms, 15 times as long as with the smallest key.
   package static let modulusBits = 2_048...8_192
 
   package let kind: Kind
@@ -82,7 +82,7 @@ package final class PublicKey: Sendable {
 
   /// - Parameters: big-endian numbers.
   package convenience init(rsaModulus: [UInt8], exponent: [UInt8]) throws(Refused) {
-    // Checked before OpenSSL spends time on useless numbers.
+    // The sizes are checked first, so that OpenSSL spends no time on numbers that are refused.
     guard rsaModulus.count <= Self.modulusBits.upperBound / 8 + 1, !rsaModulus.isEmpty else { throw .modulusSize }
     guard exponent.count <= 8, !exponent.isEmpty else { throw .exponent }
     try unsafe self.init(copenssl_rsa_public_key(rsaModulus, rsaModulus.count, exponent, exponent.count))

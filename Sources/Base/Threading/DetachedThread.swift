@@ -3,7 +3,7 @@ import Glibc
 
 /// A detached thread for blocking work.
 package enum DetachedThread {
-  /// Runs `body` on a new thread. Returns false if the system cannot create one; `body` is then not run.
+  /// Runs `body` on a new thread. Returns false, and does not run `body`, if the system cannot create a thread.
   package static func start(named name: StaticString, _ body: @escaping @Sendable () -> Void) -> Bool {
     let work = unsafe Unmanaged.passRetained(Work(name: name, body: body)).toOpaque()
     var thread = pthread_t()

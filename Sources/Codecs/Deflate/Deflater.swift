@@ -20,7 +20,7 @@ package struct Deflater: ~Copyable {
   private let level: Int32
   private let windowBits: Int32
   private let memoryLevel: Int32
-  /// Allocated separately, since zlib keeps the address of its stream.
+  /// The stream is allocated separately, since zlib keeps its address.
   private var stream: UnsafeMutablePointer<z_stream>?
 
   /// `windowBits` 9...15 (zlib does not support 8 for raw streams), `level` 1...9, `memoryLevel` 1...9.
@@ -45,21 +45,21 @@ package struct Deflater: ~Copyable {
     unsafe stream == nil ? 0 : 1 << (Int(windowBits) + 2) + 1 << (Int(memoryLevel) + 9) + 6 * 1024
   }
 
-  /// Compresses `input` and appends the result, flushed to a byte boundary: it ends with `00 00 FF FF`. For empty input
-  /// right after a flush, zlib writes nothing.
+  /// Compresses `input` and appends the result. The result is flushed to a byte boundary, so it ends with `00 00 FF
+  /// FF`. For empty input right after a flush, zlib writes no bytes.
   package mutating func compress(_ input: Span<UInt8>, into output: inout ByteQueue) {
     run(input, Z_SYNC_FLUSH, into: &output)
   }
 
-  /// Compresses `input`. Part of the result may follow only with the next call.
+  /// Compresses `input`. A part of the result may be written only by the next call.
   package mutating func append(_ input: Span<UInt8>, into output: inout ByteQueue) {
     run(input, Z_NO_FLUSH, into: &output)
   }
 
-  /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another stream.
+  /// Ends the stream: writes its last block, and its checksum if the format has one. `reset()` starts another stream.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
-  /// Discards the history, so that the next message can be decompressed without earlier messages.
+  /// Discards the history, so that the next message can be decompressed without the earlier messages.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe deflateReset(stream) }
   }
@@ -72,7 +72,8 @@ package struct Deflater: ~Copyable {
         mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
       unsafe stream.pointee.avail_in = UInt32(bytes.count)
       repeat {
-        // More than 6 bytes: with less room, a full buffer would get a second flush marker (zlib.h, `deflate`).
+        // The room must be more than 6 bytes. With less room, zlib would write a second flush marker when the buffer is
+        // full (zlib.h, `deflate`).
         let minimum = unsafe 64 + min(Int(stream.pointee.avail_in), 64 * 1024)
         _ = unsafe output.withWritableBytes(minimum: minimum) { room in
           let size = UInt32(clamping: room.count)

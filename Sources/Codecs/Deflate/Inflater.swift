@@ -16,15 +16,15 @@ package enum InflateError: Error, Hashable, Sendable {
 package struct Inflater: ~Copyable {
   /// The wrapper format of the stream.
   package enum Format: Sendable {
-    /// No wrapper. The stream has no end: it continues after a final block with the same history, which RFC 7692
-    /// §7.2.3.5 allows in a message.
+    /// No wrapper. The stream has no end: after a final block it continues with the same history. RFC 7692 §7.2.3.5
+    /// allows final blocks in a message.
     case raw(windowBits: Int)
     /// gzip (RFC 1952) or zlib (RFC 1950), detected from the first bytes. Several gzip members may follow one another.
     case gzipOrZlib
   }
 
   private let format: Format
-  /// Allocated separately, since zlib keeps the address of its stream.
+  /// The stream is allocated separately, since zlib keeps its address.
   private var stream: UnsafeMutablePointer<z_stream>?
   /// Whether a wrapped stream has reached its end. If the input ends before that, the stream was truncated.
   package private(set) var hasEnded = false
@@ -45,8 +45,8 @@ package struct Inflater: ~Copyable {
   /// Allocated memory in bytes, by zlib's documentation.
   package var allocatedBytes: Int { unsafe stream == nil ? 0 : 7 * 1024 + 1 << Int(windowBits) }
 
-  /// Decompresses `input` and appends the result. `output` may then have at most `limit` bytes. After an error the
-  /// stream must not be used further.
+  /// Decompresses `input` and appends the result. Throws if `output` would have more than `limit` bytes. After an error
+  /// the stream must not be used any more.
   package mutating func inflate(
     _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -86,14 +86,14 @@ package struct Inflater: ~Copyable {
     switch result {
     case Z_STREAM_END:
       switch format {
-      // `inflateResetKeep` is undocumented. It keeps the window at no cost. Copying 32 KiB out and in would make a
-      // message of empty final blocks, two bytes each, take minutes.
+      // `inflateResetKeep` is undocumented. It keeps the window at no cost. The documented way copies 32 KiB out and in
+      // for each final block. An empty final block has two bytes, so a message of such blocks would take minutes.
       case .raw:
         unsafe inflateResetKeep(stream)
         isAfterFinalBlock = true
       case .gzipOrZlib: hasEnded = true
       }
-    // No progress was possible, because all input was consumed.
+    // Z_BUF_ERROR means that no progress was possible, because all input was consumed.
     case Z_OK, Z_BUF_ERROR: break
     case Z_MEM_ERROR: preconditionFailure("zlib could not allocate a window")
     default: throw .malformed
@@ -101,7 +101,7 @@ package struct Inflater: ~Copyable {
     return unsafe offered &- Int(stream.pointee.avail_in)
   }
 
-  /// Calls zlib once. Its output is limited to one byte more than `limit`, so that no further memory is touched.
+  /// Calls zlib once. Its output is limited to one byte more than `limit`, so that it uses no more memory than that.
   private static func step(
     _ stream: UnsafeMutablePointer<z_stream>, into output: inout ByteQueue, limit: Int
   ) -> Int32 {
@@ -119,7 +119,7 @@ package struct Inflater: ~Copyable {
     return result
   }
 
-  /// Begins the next gzip member (RFC 1952 §2.2) after a member has ended. No other data may follow.
+  /// Begins the next gzip member (RFC 1952 §2.2) after a member has ended. Throws if other data follows the member.
   private mutating func beginNextMember(_ first: UInt8) throws(InflateError) {
     guard first == 0x1F else { throw .malformed }
     reset()
@@ -139,7 +139,7 @@ package struct Inflater: ~Copyable {
     let result =
       switch format {
       case .raw: unsafe czlib_inflate_init(fresh, -windowBits)
-      // 32: zlib detects the format.
+      // With 32 added, zlib detects the format.
       case .gzipOrZlib: unsafe czlib_inflate_init(fresh, windowBits + 32)
       }
     precondition(result == Z_OK, "zlib could not allocate an inflater")

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// Removes the framing of a chunked body (RFC 9112 §7.1). Framing is read byte by byte; data is skipped without looking
-/// at it.
+/// Removes the framing of a chunked body (RFC 9112 §7.1). Framing is read byte by byte. Data is skipped without being
+/// read.
 ///
-/// A state machine, because framing may arrive cut anywhere and an invalid byte must be rejected on arrival. A server
-/// that waits for the end of an invalid line can be made to wait forever.
+/// The decoder is a state machine, because framing may arrive in any pieces and an invalid byte must be rejected when
+/// it arrives. A client could make a server wait for ever that waits for the end of an invalid line.
 package struct ChunkedDecoder {
   enum State: Equatable {
     /// Before the first digit of the chunk size.
@@ -48,9 +48,10 @@ package struct ChunkedDecoder {
   private var extensionBytes: UInt32 = 0
   /// Bytes of framing since the previous chunk's size line.
   private var lineBytes: UInt32 = 0
-  /// The chunk size read so far; then the bytes of data left in the chunk.
+  /// While the chunk size is read, its value so far. After that, the number of bytes of data that are left in the
+  /// chunk.
   private var remaining: UInt64 = 0
-  /// Framing in excess of the allowance per chunk, in bytes. See `HTTPLimits.chunkOverheadBytes`.
+  /// The bytes of framing above the allowance per chunk. See `HTTPLimits.chunkOverheadBytes`.
   private var overhead = 0
   /// The sum of the chunk sizes read so far.
   private(set) var total = 0
@@ -60,7 +61,8 @@ package struct ChunkedDecoder {
   /// Whether the last chunk has been read. The trailer section follows.
   package var isComplete: Bool { state == .trailers }
 
-  /// Reads the front of `input`: framing to drop, then data. The caller consumes both before the next call.
+  /// Reads the front of `input`, which is framing that must be dropped, followed by data. The caller must consume both
+  /// before the next call.
   package mutating func step(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Step {
     var index = 0
     while index < input.count {
@@ -196,8 +198,8 @@ package struct ChunkedDecoder {
     guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
     let size = Int(remaining)
     total &+= size
-    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates. Unused allowance
-    // reduces the excess.
+    // The rule is that of Go. Each chunk may have a framing of 16 bytes plus twice the size of its data. Framing above
+    // this allowance accumulates in `overhead`. A chunk that does not use its whole allowance reduces `overhead`.
     overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
     guard overhead <= limits.chunkOverheadBytes else {
       throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)

@@ -1,11 +1,11 @@
 /// The two coupled state machines of a server connection: one for the request, one for the response.
 ///
-/// This is HTTP/1.1 without its syntax. Each side goes through its own states once per request:
+/// The two machines are HTTP/1.1 without its syntax. Each goes through its states once per request:
 ///
 ///     request:   idle ── head ──▶ body ── end ──▶ done                    the client's half
 ///     response:  idle ─────────▶ pending ─ head ─▶ body ── end ──▶ done   our half
 ///
-/// Five rules couple them:
+/// Five rules couple the two machines:
 ///
 /// 1. A request head makes a response pending.
 /// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until
@@ -14,10 +14,11 @@
 /// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good.
 /// The end of the response then closes both sides, and input after the request is ignored (§9.6).
 /// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still
-/// be sent (`pending`). Otherwise the connection can only be closed.
+/// be sent (`pending`). If a response was begun, the connection can only be closed.
 ///
-/// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the
-/// input `requestFailed`; an input that is illegal in the current state is a bug.
+/// This file decides every transition. The only exception is that the connection may clear `keepsAlive` directly. An
+/// error of the peer is the input `requestFailed`. An input that is not allowed in the current state is a bug of this
+/// program.
 @usableFromInline
 struct ConnectionState: Equatable {
   /// The request side.
@@ -33,7 +34,7 @@ struct ConnectionState: Equatable {
     case done
     /// The framing is lost. One response, then close. → closed (response ended)
     case failed
-    /// Nothing more will be read. Final.
+    /// No more input will be read. Final.
     case closed
   }
 
@@ -48,7 +49,7 @@ struct ConnectionState: Equatable {
     case body
     /// The response ended before its request. → idle (request ended), closed (request failed, keep-alive refused)
     case done
-    /// The last response was written, or none can be. Close the connection. Final.
+    /// The last response was written, or no response can be written. The connection must be closed. Final.
     case closed
   }
 
@@ -110,10 +111,10 @@ struct ConnectionState: Equatable {
       return with(.closed, .closed, keepsAlive: false)
 
     case .keepAliveRefused:
-      // Between two requests there is no response that could carry `Connection: close`. The driver may close at any
-      // time.
+      // Between two requests there is no response that could contain `Connection: close`. The driver may close the
+      // connection at any time.
       if request == .idle, response == .idle { return with(.closed, .closed, keepsAlive: false) }
-      // The response was sent, so the rest of the request is not needed.
+      // The response has already been sent, so the rest of the request need not be read.
       if response == .done { return with(.closed, .closed, keepsAlive: false) }
       return with(request, response, keepsAlive: false)
 

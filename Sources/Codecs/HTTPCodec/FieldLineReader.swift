@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reads the lines of a head or trailer section as they arrive.
 ///
-/// It keeps track of how far an incomplete line was searched, and parses the line once its end has arrived. However the
-/// input is split, each byte is read at most twice, and a forbidden control character is rejected on arrival.
+/// It records how far an incomplete line was searched, and parses the line when its end has arrived. In whatever pieces
+/// the input arrives, each byte is read at most twice, and a forbidden control character is rejected when it arrives.
 struct FieldLineReader {
   enum Line { case field, end, incomplete }
 
@@ -35,7 +35,7 @@ struct FieldLineReader {
     let count = section.count
     let start = position
     if searched > start {
-      // The line was incomplete before. Search for its end before parsing it again.
+      // At the last call, the line was incomplete. It is parsed again only if its end has arrived now.
       guard try endOfLine(in: section, from: searched) != nil else { return .incomplete }
     }
     guard start < count else { return .incomplete }
@@ -79,8 +79,8 @@ struct FieldLineReader {
     return .incomplete
   }
 
-  /// Returns the index of the CR of the line's CRLF, or nil if it has not arrived. Then `searched` is where to
-  /// continue.
+  /// Returns the index of the CR of the line's CRLF. If the CRLF has not arrived, returns nil, and sets `searched` to
+  /// the offset at which the next search begins.
   @inline(__always)
   private mutating func endOfLine(in section: Span<UInt8>, from start: Int) throws(HTTPProtocolError) -> Int? {
     let end = section.firstControl(from: start)
@@ -130,7 +130,7 @@ extension Span where Element == UInt8 {
       var mask = Self.controls(in: word)
       while mask != 0 {
         let offset = index &+ mask.trailingZeroBitCount >> 3
-        // A borrow can flag the byte above a control character, so check the byte itself.
+        // A borrow in the subtraction may also flag the byte above a control character, so the byte itself is checked.
         let byte = self[offset]
         if byte != 0x09, byte < 0x20 || byte == 0x7F { return offset }
         mask &= mask &- 1
@@ -145,7 +145,7 @@ extension Span where Element == UInt8 {
     return size
   }
 
-  /// Sets bit 7 of each byte of `word` that is below 0x20 or is 0x7F. May also set it for the byte above such a byte.
+  /// Sets bit 7 of each byte of `word` that is below 0x20 or is 0x7F. May also set bit 7 of the byte above such a byte.
   @inline(__always)
   private static func controls(in word: UInt64) -> UInt64 {
     let del = word ^ 0x7F7F_7F7F_7F7F_7F7F

@@ -9,7 +9,7 @@ package struct HTTPClientRequest: Sendable {
   package let host: String
   /// Further fields, without Host, Content-Length and fields that concern the connection.
   package var fields: [(name: StaticString, value: String)] = []
-  /// Further field lines, each with its CRLF. They were validated when this program parsed them.
+  /// Further field lines, each with its CRLF. They come from a message that this program has parsed, and so validated.
   package var fieldLines: [UInt8] = []
   package let content: ByteString
 
@@ -29,8 +29,8 @@ package struct HTTPClientRequest: Sendable {
     fields.append((name, value))
   }
 
-  /// Whether Content-Length is sent. For methods that anticipate content, it is sent even for empty content, since a
-  /// server may require it (RFC 9110 §8.6).
+  /// Whether Content-Length is sent. For methods that usually have content, it is sent even if the content is empty,
+  /// since a server may require it (RFC 9110 §8.6).
   private var hasLength: Bool {
     switch method {
     case .post, .put, .patch: true

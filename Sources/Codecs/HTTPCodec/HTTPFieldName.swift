@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The fields that this program uses. Names are classified once, when a head is parsed; later lookups compare one byte.
+/// The fields that this program uses. Names are classified once, when a head is parsed. Later lookups compare only one
+/// byte.
 package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   /// Any other field name.
   case other
@@ -96,8 +97,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. With two values, the next server could use the other value (RFC
-  /// 9110 §5.3).
+  /// Whether a request may contain the field only once. If there were two values, the next server could use the other
+  /// value (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,
@@ -122,7 +123,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case .accept, .cacheControl, .expect, .prefer, .proxyAuthenticate, .secWebSocketExtensions, .te, .transferEncoding,
       .wwwAuthenticate:
       .strings
-    // Lists of tokens or addresses, and fields that are no lists.
+    // These are lists of tokens or addresses, and fields that are not lists.
     case .other, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .authorization,
       .connection, .contentEncoding, .contentLength, .contentType, .date, .drawbridgeWaited, .host, .idempotencyKey,
       .keepAlive, .lastEventID, .location, .origin, .range, .retryAfter, .secFetchSite, .secWebSocketAccept,
@@ -214,8 +215,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
 
 extension RawSpan {
   /// Whether these token characters equal `text`, ignoring the case of A–Z. Compares eight bytes at a time. `text` must
-  /// be lower case, as long as these bytes, and without `~` and DEL: then setting bit 5 of every byte removes only the
-  /// difference in case.
+  /// be lower case, as long as these bytes, and without `~` and DEL. Under this condition, setting bit 5 of every byte
+  /// removes only the difference in case.
   @inline(__always)
   fileprivate func equalsTokenIgnoringCase(_ text: StaticString) -> Bool {
     let size = byteCount

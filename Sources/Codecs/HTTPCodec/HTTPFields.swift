@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The fields of one head or trailer section: the received bytes and the position of each name and value.
 ///
-/// Made to be reused: `removeAll` keeps the memory, so reading the next head does not allocate.
+/// A value can be used for one head after another: `removeAll` keeps the memory, so the next head needs no allocation.
 @safe
 package struct HTTPFields: ~Copyable {
   /// The position of one field, as offsets in bytes from the start of the section.
@@ -96,7 +96,7 @@ package struct HTTPFields: ~Copyable {
   }
 
   /// Calls `body` with each element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1).
-  /// Elements are split as by `HTTPListElements`, with the quotes that the field may have.
+  /// Elements are split by `HTTPListElements`, with the kind of quotes that the field may have.
   package func forEachElement(of field: HTTPFieldName, _ body: (Span<UInt8>) -> Void) {
     var next = index(of: field)
     while let index = next {

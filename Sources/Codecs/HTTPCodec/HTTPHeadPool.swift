@@ -2,16 +2,16 @@ import ByteStreams
 
 /// The limits of one event loop's connections, and the memory that they use in turn for request heads and input.
 ///
-/// A connection takes a head and an input buffer when the first byte of a request arrives and returns them before it
-/// waits, so ten thousand held polls own none. Not thread-safe: a pool belongs to one loop.
+/// A connection takes a head and an input buffer when the first byte of a request arrives, and returns them before it
+/// waits. So ten thousand held polls have neither. Not thread-safe: a pool belongs to one loop.
 @safe
 package final class HTTPHeadPool {
   package let limits: HTTPLimits
   /// The maximum number of free heads. Further heads are freed when returned.
   package let capacity: Int
   private var free: [UnsafeMutablePointer<HTTPRequestHead>]
-  /// The memory of one input buffer. One suffices, since a request that arrives complete returns it before the next
-  /// request is read.
+  /// The memory of one input buffer. One buffer suffices, since a request that arrives in one piece returns the buffer
+  /// before the next request is read.
   private var spareInput = ByteQueue()
 
   package init(limits: HTTPLimits = HTTPLimits(), capacity: Int = 64) {
@@ -25,8 +25,8 @@ package final class HTTPHeadPool {
     while let head = unsafe free.popLast() { unsafe Self.destroy(head) }
   }
 
-  /// Memory that was used by a larger head or input is freed when it is returned, so that one large request does not
-  /// raise memory use permanently.
+  /// A head or an input buffer with more memory than this is freed when it is returned, so that one large request does
+  /// not raise memory use permanently.
   private static var keptBytes: Int { 16 * 1024 }
 
   /// The number of free heads.
@@ -48,12 +48,12 @@ package final class HTTPHeadPool {
     }
   }
 
-  /// Gives the memory of a returned buffer to `input`, which must have none.
+  /// Gives the memory of a returned buffer to `input`, which must have no memory.
   func lendInput(to input: inout ByteQueue) { swap(&spareInput, &input) }
 
-  /// Takes the memory of `input` unless its bytes need it. Bytes that fit a much smaller buffer are moved to one.
-  /// Otherwise a client that has sent one byte of its next request would keep the memory of a large read until the
-  /// request is complete.
+  /// Takes the memory of `input`, unless the bytes in it need that memory. Bytes that fit into a much smaller buffer
+  /// are moved to such a buffer. If they were not, a client that has sent one byte of its next request would keep the
+  /// memory of a large read until that request is complete.
   func takeInput(from input: inout ByteQueue) {
     guard !input.isEmpty else { return takeMemory(of: &input) }
     guard input.allocatedBytes >= 2 * max(input.count, Self.smallestInput) else { return }

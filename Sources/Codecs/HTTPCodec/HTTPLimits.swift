@@ -1,6 +1,7 @@
 /// Limits on what a peer may send, in bytes unless stated otherwise.
 ///
-/// Each limit names its precedent in other servers and the attack it stops. A limit of zero allows none.
+/// Each comment says what is limited, which status code a request above the limit gets, which limits other servers have
+/// ('Precedent'), and which attack the limit prevents ('Stops'). A limit of zero allows nothing of the kind.
 package struct HTTPLimits: Sendable, Equatable {
   /// The request line without its CRLF; above it 414. Precedent: nginx `large_client_header_buffers` 8k, Apache
   /// `LimitRequestLine` 8190; RFC 9112 §3 recommends at least 8000. Stops: an endless line that fills memory.
@@ -23,8 +24,8 @@ package struct HTTPLimits: Sendable, Equatable {
   package var chunkOverheadBytes = 16 * 1024
 
   /// Extensions in one chunk-size line; above it 413. Precedent: nginx and Node drop or limit them, hyper allows 16 KiB
-  /// per body. Lower here because no known client sends any. Stops: an endless extension, which `bodyBytes` does not
-  /// count.
+  /// per body. The limit is lower here because no known client sends extensions. Stops: an endless extension, which
+  /// `bodyBytes` does not count.
   package var chunkExtensionBytes = 256
 
   /// Number of digits in a chunk size, including leading zeros; above it 400. Sixteen hexadecimal digits express any
@@ -42,7 +43,7 @@ package struct HTTPLimits: Sendable, Equatable {
   /// Precedent: llhttp and h11 skip any number. Stops: a client that keeps a connection open with CRLFs.
   package var leadingEmptyLines = 4
 
-  /// Number of requests per connection; the last response has `Connection: close`. Precedent: nginx
+  /// Number of requests per connection. The response to the last request has `Connection: close`. Precedent: nginx
   /// `keepalive_requests` 1000 (since 1.19.10). Much higher here because clients of the gateway poll. Stops: a
   /// connection that never moves to another instance.
   package var requestsPerConnection = 1_000_000
@@ -53,9 +54,10 @@ package struct HTTPLimits: Sendable, Equatable {
 
   package init() {}
 
-  /// The limits for requests that another gateway forwards, after it has accepted them within these limits. It sends
-  /// the target, the accepted fields, and a few fields of its own. One of these fields describes the client in base64.
-  /// It repeats claims of a token in the head, and contains two lists of names of at most 1 KiB each.
+  /// The limits for requests that another gateway forwards after it has accepted them within `self`. A forwarded
+  /// request has the target and the accepted fields of the client's request, and a few fields that the gateway adds.
+  /// One of the added fields describes the client in base64: it repeats claims of a token in the head, and has two
+  /// lists of names of at most 1 KiB each.
   package var forPeers: HTTPLimits {
     var limits = self
     limits.headBytes = 2 * headBytes + 8 * 1024

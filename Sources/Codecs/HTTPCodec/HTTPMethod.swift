@@ -3,10 +3,10 @@ import ByteStreams
 /// A request method (RFC 9110 §9). Methods are case-sensitive: `get` is `other`.
 package enum HTTPMethod: UInt8, CaseIterable, Sendable {
   case get, head, post, put, delete, options, patch
-  /// Rejected while the head is read: this server is not a proxy.
+  /// Rejected while the head is read, since this server is not a proxy.
   case connect
-  /// Never supported: a TRACE response echoes the request's fields, which would expose credentials to scripts (RFC 9110
-  /// §9.3.8).
+  /// Never supported, since a TRACE response repeats the request's fields and so would expose credentials to scripts
+  /// (RFC 9110 §9.3.8).
   case trace
   /// Any other token. `HTTPRequestHead.methodBytes` has its bytes.
   case other

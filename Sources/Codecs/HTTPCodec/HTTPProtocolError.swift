@@ -1,8 +1,8 @@
 /// A violation of HTTP by the peer, with the status code for it and a text that says what was wrong and what is
 /// accepted.
 ///
-/// After such an error nothing more can be read from the connection, because the start of the next message is unknown.
-/// Send one response with `Connection: close`, and close.
+/// After such an error no more requests can be read from the connection, because it is unknown where the next message
+/// begins. The server must send one response with `Connection: close`, and close the connection.
 package enum HTTPProtocolError: Error, Equatable, Sendable {
   // Other protocols, where a request should begin.
   case tlsHandshake
@@ -81,7 +81,8 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
 }
 
 extension HTTPProtocolError: CustomStringConvertible {
-  /// What was wrong and what is accepted. Contains nothing that the peer sent except the value of a byte.
+  /// What was wrong and what is accepted. Of the bytes that the peer has sent, the text contains at most the value of
+  /// one byte.
   package var description: String {
     switch self {
     case .tlsHandshake:

@@ -2,7 +2,8 @@ import ByteStreams
 
 /// The head of one request: the received bytes and the position of each part. Valid until the next head begins.
 ///
-/// Made to be reused: once it has grown to the size of the connection's heads, reading a head does not allocate.
+/// A value can be used for one head after another. When it has grown to the usual size of heads, a further head needs
+/// no allocation.
 package struct HTTPRequestHead: ~Copyable {
   /// The form of a request target (RFC 9112 §3.2).
   package enum TargetForm: UInt8, Sendable {
@@ -41,7 +42,7 @@ package struct HTTPRequestHead: ~Copyable {
   var methodRange = 0..<0
   var targetRange = 0..<0
   var pathRange = 0..<0
-  /// If the target has no `?`, an empty range at the end of the path.
+  /// The range of the query. If the target has no `?`, it is an empty range at the end of the path.
   var queryRange = 0..<0
   var authorityRange = 0..<0
 
@@ -71,8 +72,8 @@ package struct HTTPRequestHead: ~Copyable {
     get { fields.section.bytes.extracting(queryRange) }
   }
 
-  /// `host` or `host:port`: the authority of an absolute target, else the Host field. Empty in HTTP/1.0 without a Host
-  /// field.
+  /// `host` or `host:port`. It is the authority of an absolute target. For other targets it is the value of the Host
+  /// field, or empty if an HTTP/1.0 request has no Host field.
   package var authority: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(authorityRange) }

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Parses the head of one response: to a WebSocket upgrade, to CONNECT, or in tests.
+/// Parses the head of one response, for example the response to a WebSocket upgrade or to CONNECT.
 ///
 /// It is as strict as the server side. Bytes after the head are left to the caller: frames may follow a 101 response in
 /// the same segment. After an error the decoder must not be used.
@@ -13,13 +13,13 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
   private var reasonRange = 0..<0
   private var hasStatusLine = false
 
-  /// The fields parsed so far; all of them once `isComplete`.
+  /// The fields that were parsed so far. All fields, if `isComplete`.
   package private(set) var fields = HTTPFields()
 
   /// Whether the empty line after the fields was read.
   package private(set) var isComplete = false
 
-  /// The status code. Valid once `isComplete`.
+  /// The status code. Valid if `isComplete`.
   package private(set) var status = HTTPStatus.badGateway
 
   /// Whether the response is HTTP/1.0. An upgrade requires 1.1 (RFC 9110 §7.8).
@@ -76,7 +76,8 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
 
   /// Parses complete lines. Returns true at the end of the head.
   private mutating func readLines() throws(HTTPProtocolError) -> Bool {
-    // Swapped out and back, because the reader reads the section while it fills the slots of `fields`.
+    // The section is moved out of `fields` and back, because the reader reads the section while it fills the slots of
+    // `fields`.
     var section = ByteQueue()
     swap(&section, &fields.section)
     defer { swap(&section, &fields.section) }

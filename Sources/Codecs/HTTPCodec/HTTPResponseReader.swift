@@ -2,14 +2,16 @@ import ByteStreams
 
 /// Reads the response to a request that this program has sent: its head and its content (RFC 9112 §6.3).
 ///
-/// The content is kept up to a limit, above which the response is an error. Without such a limit it is discarded: after
-/// `contentLimit` bytes, the rest is not read and the connection cannot be reused. After an error the reader must not
-/// be used. Not for HEAD, whose response has no content whatever its fields say.
+/// If there is a limit for the content (`keptLimit`), the content is kept, and a larger content is an error. If there
+/// is no such limit, the content is discarded. After `contentLimit` discarded bytes, the rest is not read, and the
+/// connection cannot be reused. After an error the reader must not be used. It cannot be used for HEAD, whose response
+/// has no content whatever its fields say.
 ///
 ///     try reader.receive(&input)
 ///     if reader.isComplete { … reader.status … reader.allowsReuse … }
 package struct HTTPResponseReader: ~Copyable {
-  /// Maximum bytes of discarded content. Enough for an error page; reading more would cost more than a new connection.
+  /// Maximum bytes of discarded content. The limit is enough for an error page. It would cost more to read more content
+  /// than to open a new connection.
   package static var contentLimit: Int { 64 * 1024 }
 
   /// How the end of the content is found.
@@ -27,7 +29,8 @@ package struct HTTPResponseReader: ~Copyable {
   private var content = Content.head
   private var trailers = FieldLineReader()
   private var trailerFields = HTTPFields()
-  /// Bytes of all interim responses. Together they are limited like one head, since a server could send them endlessly.
+  /// Bytes of all interim responses. All interim responses together are limited like one head, since a server could
+  /// send them endlessly.
   private var interimBytes = 0
   private var contentBytes = 0
   private var kept = ByteQueue()
@@ -35,20 +38,20 @@ package struct HTTPResponseReader: ~Copyable {
   private let keptLimit: Int?
   private var keepsOpen = true
 
-  /// Whether no byte has arrived. The server may then not have received the request.
+  /// Whether no byte of the response has arrived. If so, the server may not have received the request.
   package private(set) var isEmpty = true
 
   /// - Parameter keptLimit: the maximum size of the content, which is kept; nil to discard the content.
   package init(limits: HTTPLimits = HTTPLimits(), keepingContentUpTo keptLimit: Int? = nil) {
     self.keptLimit = keptLimit
     var limits = limits
-    // The limit for requests does not apply: the reader has limits of its own.
+    // The limit for the bodies of requests is removed, since the reader has limits of its own.
     limits.bodyBytes = .max
     self.limits = limits
     decoder = HTTPResponseHeadDecoder(limits: limits)
   }
 
-  /// Whether nothing more of the response will be read.
+  /// Whether the reader will read no more bytes of the response.
   package var isComplete: Bool { if case .complete = content { true } else { false } }
 
   /// The status code of the final response. Valid once `isComplete`.
@@ -73,8 +76,8 @@ package struct HTTPResponseReader: ~Copyable {
   /// Whether another request can be sent on the connection (RFC 9112 §9.3). Valid once `isComplete`.
   package var allowsReuse: Bool { keepsOpen }
 
-  /// Reads the received bytes. Bytes after the response stay in `input`. They belong to no request, so they prevent
-  /// reuse.
+  /// Reads the received bytes. Bytes after the response stay in `input`. They are not a response to a request, so they
+  /// prevent the reuse of the connection.
   package mutating func receive(_ input: inout ByteQueue) throws(HTTPProtocolError) {
     if !input.isEmpty { isEmpty = false }
     while true {
@@ -141,7 +144,7 @@ package struct HTTPResponseReader: ~Copyable {
       return .head
     }
     keepsOpen = !decoder.isHTTP10 && !decoder.fields.list(.connection, contains: "close")
-    // The request offered no other protocol, so the bytes that follow have no known meaning.
+    // The request has offered no other protocol, so the meaning of the bytes that follow is unknown.
     if decoder.status == .switchingProtocols { keepsOpen = false }
     if decoder.status.forbidsContent { return .complete }
     if decoder.fields.contains(.transferEncoding) {

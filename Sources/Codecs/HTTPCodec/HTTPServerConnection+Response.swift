@@ -6,15 +6,15 @@ package enum HTTPResponseContent: Equatable, Sendable {
   case none
   /// This many bytes.
   case length(Int)
-  /// Length unknown: sent chunked, or delimited by the end of the connection in HTTP/1.0.
+  /// The length is unknown. The content is sent chunked, or delimited by the end of the connection in HTTP/1.0.
   case stream
-  /// Length unknown: delimited by the end of the connection.
+  /// The length is unknown. The content is delimited by the end of the connection.
   case untilClose
 }
 
 /// The framing of the content that is being written (RFC 9112 §6).
 enum ResponseFraming: Equatable {
-  /// No content is written: there is none, or the request was HEAD.
+  /// No content is written, because there is none or because the request was HEAD.
   case none
   /// This many bytes remain to be written.
   case length(Int)
@@ -30,17 +30,18 @@ extension HTTPServerConnection {
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Whether an interim response may be written now. HTTP/1.0 has none (RFC 9110 §15.2).
+  /// Whether an interim response may be written now. HTTP/1.0 has no interim responses (RFC 9110 §15.2).
   package var canSendInterimResponse: Bool { state.after(.interimResponse) != nil && !requestIsHTTP10 }
 
-  /// Writes `100 Continue` even if the client did not request it. Any final response may be preceded by one.
+  /// Writes `100 Continue` even if the client did not request it, which is allowed before any final response.
   package mutating func writeInterimContinue(into output: inout ByteQueue) {
     state.apply(.interimResponse)
     _ = endContinueWait()
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Sends `Connection: close` in the pending response, or closes after the response being written.
+  /// Makes the connection close after the current response. If that response is still pending, it gets `Connection:
+  /// close`.
   package mutating func closeAfterThisResponse() {
     if state.response != .closed { state.apply(.keepAliveRefused) }
   }
@@ -54,8 +55,8 @@ extension HTTPServerConnection {
     _ status: HTTPStatus, _ content: HTTPResponseContent, date: Span<UInt8>, into output: inout ByteQueue
   ) {
     precondition(!status.isInterim, "an interim response does not end a request")
-    // A client that waits for 100 Continue may or may not send its content now. Only closing is unambiguous (RFC 9110
-    // §10.1.1).
+    // After a final response, it is unknown whether a client that waits for 100 Continue sends its content. So the
+    // connection must close after the response (RFC 9110 §10.1.1).
     if endContinueWait(), state.request == .body { state.keepsAlive = false }
     state.apply(.responseHead)
     output.reserve(256)
@@ -85,8 +86,9 @@ extension HTTPServerConnection {
     }
   }
 
-  /// Whether the pending response may be bytes prepared earlier on another connection that met this condition. Nothing
-  /// in such a response depends on the request's method, version or persistence.
+  /// Whether the pending response may be sent as bytes that were prepared for another request. The condition ensures
+  /// that no part of the response depends on the method, version or persistence of the request. It must also have been
+  /// true for that other request.
   @inlinable package var canSendPreparedResponse: Bool {
     state.response == .pending && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }
@@ -99,8 +101,8 @@ extension HTTPServerConnection {
     state.apply(.responseEnd)
   }
 
-  /// Whether the current response has content to write. False for HEAD, 204 and 304: content passed for them is
-  /// discarded.
+  /// Whether the current response has content to write. False for HEAD, 204 and 304. If content is passed for such a
+  /// response, it is discarded.
   package var responseHasContent: Bool { output != .none }
 
   /// Writes a piece of content with its framing. An empty piece writes nothing.
@@ -110,8 +112,8 @@ extension HTTPServerConnection {
     endContent(into: &output)
   }
 
-  /// Writes the framing before a piece of content of `count` bytes, which the caller sends itself with a gathering
-  /// write. Returns false if the piece must not be sent. `endContent(into:)` writes the framing after it.
+  /// Writes the framing before a piece of content of `count` bytes. The caller sends the piece itself, by a gathering
+  /// write, and calls `endContent(into:)` for the framing after it. Returns false if the piece must not be sent.
   package mutating func beginContent(_ count: Int, into output: inout ByteQueue) -> Bool {
     precondition(state.response == .body, "no response was begun")
     guard count > 0 else { return false }
@@ -133,8 +135,8 @@ extension HTTPServerConnection {
     if self.output == .chunked { output.append("\r\n") }
   }
 
-  /// Ends the response and writes the last chunk if it is chunked. The next request may then be read, or the connection
-  /// is closed.
+  /// Ends the response. Writes the last chunk if the response is chunked. After this call, the next request may be
+  /// read, or the connection is closed.
   package mutating func finishResponse(into output: inout ByteQueue) {
     switch self.output {
     case .none, .untilClose: break
@@ -158,8 +160,8 @@ extension ByteQueue {
     }
   }
 
-  /// Writes one header field. `name` and `value` must not contain CR, LF or NUL. For values from outside, use the
-  /// overload that takes bytes.
+  /// Writes one header field. `name` and `value` must not contain CR, LF or NUL. Values that do not come from this
+  /// program must be written by the overload that takes bytes.
   package mutating func appendField(_ name: StaticString, _ value: StaticString) {
     append(name)
     append(": ")

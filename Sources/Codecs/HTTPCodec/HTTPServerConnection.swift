@@ -10,19 +10,19 @@ package enum HTTPRequestEvent: Equatable, Sendable {
   case trailers
   /// The request has ended.
   case end
-  /// The client closed its side and no response is pending. Close the connection.
+  /// The client has closed its side, and no response is pending. The driver must close the connection.
   case endOfInput
 }
 
-/// One server connection: received bytes in, events out; responses in, bytes to send out. It has no socket and no
-/// clock.
+/// The protocol of one server connection. It turns received bytes into events, and responses into bytes to send. It has
+/// no socket and no clock.
 ///
 ///     connection.receive(bytes)
 ///     while let event = try connection.nextEvent() { … }
 ///
 /// The next request's head is not parsed before the current response has ended, so pipelined requests stay in the input
-/// queue. While `shouldReadInput` is false, the driver leaves further bytes in the kernel. After an error, send a
-/// response with `beginResponse` if `canRespond`, then close: `willClose` is true.
+/// queue. While `shouldReadInput` is false, the driver must leave further bytes in the kernel. After an error, the
+/// driver sends a response with `beginResponse` if `canRespond`, and closes the connection, since `willClose` is true.
 @safe
 @usableFromInline
 package struct HTTPServerConnection: ~Copyable {
@@ -31,7 +31,7 @@ package struct HTTPServerConnection: ~Copyable {
     case length(Int)
     case chunked(ChunkedDecoder)
     case trailers(FieldLineReader)
-    /// Everything was reported except `.end`.
+    /// All events of the request except `.end` were reported.
     case ended
   }
 
@@ -47,7 +47,8 @@ package struct HTTPServerConnection: ~Copyable {
 
   @usableFromInline var state = ConnectionState()
   var output = ResponseFraming.none
-  /// For the request whose response is pending. Stored here because its head may have been released.
+  /// Whether the request of the current response is HEAD. It is stored here because the head of the request may have
+  /// been released.
   @usableFromInline private(set) var requestIsHEAD = false
   @usableFromInline private(set) var requestIsHTTP10 = false
   @usableFromInline var isAwaitingContinue = false
@@ -86,8 +87,8 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether `request` is a complete head. Stays true after an error in the rest of the request.
   package private(set) var hasRequest = false
 
-  /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call
-  /// `writeContinue(into:)` to receive the content, or send a final response to decline it.
+  /// Whether the client waits for `100 Continue`, no content has arrived and no response was begun. The driver must
+  /// call `writeContinue(into:)` in order to receive the content, or send a final response in order to decline it.
   @inlinable package var shouldSendContinue: Bool {
     isAwaitingContinue && input.isEmpty && state.response == .pending && state.request == .body
   }
@@ -101,7 +102,7 @@ package struct HTTPServerConnection: ~Copyable {
   }
 
   /// How many bytes the driver may read after a request that has ended and whose response is pending. Zero while a
-  /// request arrives, since other limits apply then.
+  /// request arrives, since other limits apply to that request.
   package var remainingPipelineBytes: Int {
     inputEnded || state.request != .done ? 0 : max(0, pool.limits.pipelinedBytes - input.count)
   }
@@ -109,22 +110,26 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the connection closes after the response that is pending or being written.
   @inlinable package var willClose: Bool { !state.keepsAlive }
 
-  /// Whether the connection has ended. Nothing more is read or written; flush and close.
+  /// Whether the connection has ended. No more input is read, and no more responses are written. The driver must flush
+  /// and close.
   @inlinable package var isClosed: Bool { state.response == .closed }
 
-  /// Whether the client has sent its last request completely: it sent `Connection: close` (RFC 9112 §9.6), and nothing
-  /// has followed the request. Not for HTTP/1.0, whose clients may send an extra CRLF after a POST (§2.2).
+  /// Whether the client will send no more bytes: it has sent its last request completely, with `Connection: close` (RFC
+  /// 9112 §9.6), and no bytes have followed the request. Always false for HTTP/1.0, whose clients may send an extra
+  /// CRLF after a POST (§2.2).
   @inlinable package var expectsNoInput: Bool { isLastRequest && input.isEmpty }
 
-  /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
+  /// Whether a response may begin now, because a request needs a response, or because an error has occurred before a
+  /// response was begun.
   @inlinable package var canRespond: Bool { state.response == .pending }
 
-  /// Whether a request has begun to arrive and has not ended. The driver's timeout for slow requests applies.
+  /// Whether a request has begun to arrive and has not ended. If so, the driver must apply its timeout for slow
+  /// requests.
   @inlinable package var isReceivingRequest: Bool {
     state.request == .body || (state.request == .idle && !input.isEmpty)
   }
 
-  /// Whether no request is arriving and no response is pending. The idle timeout applies.
+  /// Whether no request is arriving and no response is pending. If so, the driver must apply its idle timeout.
   @inlinable package var isIdle: Bool { state.request == .idle && state.response == .idle && input.isEmpty }
 
   /// Bytes received but not yet parsed.
@@ -151,7 +156,7 @@ package struct HTTPServerConnection: ~Copyable {
     unsafe input.withWritableBytes(minimum: minimum, body)
   }
 
-  /// Records that the peer will send nothing more.
+  /// Records that the peer will send no more bytes.
   package mutating func receiveEndOfInput() { inputEnded = true }
 
   /// Returns the next event, or nil if more bytes or the end of the response are needed.
@@ -165,7 +170,7 @@ package struct HTTPServerConnection: ~Copyable {
     do throws(HTTPProtocolError) {
       switch state.request {
       case .idle: return try readHead()
-      // Without a head, the rest is not read (`isRestUnread`).
+      // If the head was released, the rest of the request is not read (`isRestUnread`).
       case .body: return unsafe head == nil ? nil : try readBody()
       case .done, .failed, .closed: return nil
       }
@@ -175,7 +180,7 @@ package struct HTTPServerConnection: ~Copyable {
     }
   }
 
-  /// Abandons the request that is arriving. Nothing more is read, and one response may still be sent if `canRespond`.
+  /// Abandons the request that is arriving. No more input is read. One response may still be sent if `canRespond`.
   package mutating func abandonRequest() {
     switch state.request {
     case .idle, .body: fail()
@@ -302,8 +307,8 @@ package struct HTTPServerConnection: ~Copyable {
   // MARK: Memory
 
   /// Frees the memory that a waiting connection does not need: the unused part of the input buffer, and the request's
-  /// storage unless the rest of an arriving request will still be read. Copy what the response needs from `request`
-  /// first.
+  /// storage unless the rest of an arriving request will still be read. The caller must have copied the parts of
+  /// `request` that the response needs.
   package mutating func releaseStorageIfIdle() {
     guard reportedBytes == 0 else { return }
     pool.takeInput(from: &input)
@@ -317,8 +322,9 @@ package struct HTTPServerConnection: ~Copyable {
   private var usesHead: Bool {
     switch state.request {
     case .idle: !input.isEmpty
-    // The end of a response that closes the connection also ends a request that is still arriving. Such a response
-    // begins while the client waits for `100 Continue`. It may be a stream, which lasts for minutes.
+    // If a response closes the connection, its end also ends a request that is still arriving, so the rest of that
+    // request is not read. Such a response may begin while the client waits for `100 Continue`, and may be a stream,
+    // which lasts for minutes.
     case .body: !isRestUnread
     // Input after the request is not parsed before the response has ended.
     case .done: false
@@ -329,8 +335,8 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the rest of the request is never read, since the response has begun and closes the connection.
   private var isRestUnread: Bool { state.request == .body && state.response == .body && !state.keepsAlive }
 
-  /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the
-  /// client waited.
+  /// Called when `100 Continue` was written, or when a final response makes it unnecessary. Ends the wait of the
+  /// client. Returns whether the client was waiting.
   mutating func endContinueWait() -> Bool {
     let awaited = isAwaitingContinue
     isAwaitingContinue = false
@@ -354,8 +360,9 @@ extension FieldLineReader {
         if name.isForbiddenInTrailers { throw .forbiddenTrailer(name) }
       case .end: return true
       case .incomplete:
-        // An incomplete section cannot be followed by a pipelined request, so all of `section` counts. A trailing CR
-        // begins the empty line after the section and does not count.
+        // The section is incomplete, so no byte in `section` belongs to a pipelined request, and the size of `section`
+        // is compared with the limit. A CR at its end is the beginning of the empty line after the section, and is not
+        // counted.
         let isAtEnd = section.count == position &+ 1 && section[position] == 0x0D
         guard isAtEnd || size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
         return false

@@ -52,7 +52,7 @@ package struct HTTPStatus: RawRepresentable, Hashable, Sendable {
 
   /// The status line, CRLF included, or nil for a code without a name here.
   ///
-  /// A whole line per code, so that writing it is a single copy.
+  /// There is a whole line for each code, so that the line is written by a single copy.
   var statusLine: StaticString? {
     switch rawValue {
     case 100: "HTTP/1.1 100 Continue\r\n"

@@ -32,7 +32,7 @@ package struct HTTPURL: Hashable, Sendable {
     target = url.path.hasPrefix("/") ? String(url.path) : "/" + url.path
   }
 
-  /// Scheme, host and port. The rest, including the path, may contain tokens.
+  /// Scheme, host and port. The other parts of the URL, including the path, may contain tokens.
   package var origin: String { (isSecure ? "https://" : "http://") + withPort(URLAuthority.bracketed(host)) }
 
   /// The whole URL with its credentials. It can be parsed again.

@@ -3,7 +3,8 @@ import ByteStreams
 /// The beginning of the body of a response that refused an upgrade or a tunnel. It often contains a reason for people
 /// to read.
 ///
-/// At most `limit` bytes are kept, and the body is complete once they have arrived. The driver sets the timeout.
+/// At most `limit` bytes are kept. When they have arrived, the body is treated as complete. The driver sets the
+/// timeout.
 package struct RefusalBody: ~Copyable {
   /// How the end of the body is found (RFC 9112 §6.3).
   private enum Framing {
@@ -39,7 +40,7 @@ package struct RefusalBody: ~Copyable {
     get { kept.bytes }
   }
 
-  /// Consumes all of `input` and keeps what is needed.
+  /// Consumes all of `input`, and keeps the bytes of the body up to the limit.
   package mutating func receive(_ input: inout ByteQueue) {
     if !isComplete { read(input) }
     input.removeAll()
@@ -65,7 +66,7 @@ package struct RefusalBody: ~Copyable {
   private mutating func readChunks(_ input: Span<UInt8>, _ decoder: inout ChunkedDecoder) {
     var offset = 0
     while offset < input.count, !isComplete {
-      // The response is a refusal either way, so invalid framing only ends its body.
+      // Whether its framing is valid or not, the response is a refusal. So invalid framing only ends its body.
       guard let step = try? decoder.step(input.extracting(offset..<input.count), HTTPLimits()) else {
         isComplete = true
         return

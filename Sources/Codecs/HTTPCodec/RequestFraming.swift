@@ -33,8 +33,8 @@ extension HTTPRequestHead {
     }
   }
 
-  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this server rejects it: two readings of
-  /// one message allow request smuggling.
+  /// RFC 9112 §6.1–6.3. If the RFC allows a server either to repair or to reject a message, this server rejects it: if
+  /// two servers read one message differently, request smuggling becomes possible.
   private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     if fields.contains(.transferEncoding) {
       if fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
@@ -43,8 +43,8 @@ extension HTTPRequestHead {
       framing = .chunked
       return
     }
-    // Some HTTP/1.0 clients end their content by closing the connection. If the content were read as empty, it would be
-    // lost silently.
+    // Some HTTP/1.0 clients mark the end of their content by the end of the connection. Such a request is refused,
+    // since its content would otherwise be read as empty and be lost unnoticed.
     if isHTTP10, method == .post, !fields.contains(.contentLength) { throw .missingContentLength }
     let length = try contentLength(limits)
     framing = length == 0 ? .none : .length(length)
@@ -86,8 +86,8 @@ extension HTTPRequestHead {
 }
 
 extension HTTPFields {
-  /// Accepts only `chunked` as Transfer-Encoding. Other codings, alone or before `chunked`, get 501. Anything else
-  /// leaves the end of the message undefined and is malformed.
+  /// Accepts only `chunked` as Transfer-Encoding. Other codings, alone or before `chunked`, get 501. Any other value
+  /// leaves the end of the message undefined, and is malformed.
   func requireChunked() throws(HTTPProtocolError) {
     var chunked = 0
     var others = 0

@@ -6,8 +6,8 @@ struct RequestHeadReader {
   private(set) var hasRequestLine = false
   private var emptyLines: UInt16 = 0
 
-  /// The number of bytes of an empty line to drop before a request line (RFC 9112 §2.2), or zero. Call it until it
-  /// returns zero.
+  /// The number of bytes of an empty line before a request line, which the caller must drop (RFC 9112 §2.2), or zero.
+  /// Must be called until it returns zero.
   mutating func leadingEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard !hasRequestLine, lines.isAtStart, input.count > 0 else { return 0 }
     if input[0] == 0x0A { throw .bareLineFeed }
@@ -18,8 +18,8 @@ struct RequestHeadReader {
     return 2
   }
 
-  /// Throws because there are too many empty lines, unless they may be the beginning of a binary PROXY header, which
-  /// has its own error. Returns zero while that is undecided.
+  /// Throws because there are too many empty lines. If they may be the beginning of a binary PROXY header, which has
+  /// its own error, returns zero until more bytes have arrived.
   private func excessEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     let beginning: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0]
     let rest = beginning.dropFirst(2 * Int(emptyLines))
@@ -60,12 +60,12 @@ struct RequestHeadReader {
   private mutating func readRequestLine(
     _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
   ) throws(HTTPProtocolError) -> Bool {
-    // CR may become an empty line, or another protocol. Anything else begins a request line.
+    // A CR may begin an empty line or a message of another protocol. Any other byte begins a request line.
     guard !input.isEmpty, input[0] != 0x0D else { return false }
     try checkProtocol(input[0])
     head.removeAll()
     guard let line = try lines.startLine(of: input) else {
-      // A trailing CR may belong to the CRLF, so it does not count.
+      // A CR at the end may belong to the CRLF, so it is not counted.
       let count = input[input.count &- 1] == 0x0D ? input.count &- 1 : input.count
       guard count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
       try checkBeginning(input)
@@ -85,7 +85,7 @@ struct RequestHeadReader {
   }
 
   /// Throws if an incomplete line cannot become a request line, so that a client that speaks TLS or another protocol
-  /// gets an error at once. Reads at most 24 bytes, so input that arrives byte by byte costs little.
+  /// gets an error at once. Reads at most 24 bytes, so the check is cheap even if the input arrives byte by byte.
   private func checkBeginning(_ input: Span<UInt8>) throws(HTTPProtocolError) {
     for index in 0..<min(input.count, 24) {
       if input[index] == 0x20, index > 0 { return }
@@ -106,8 +106,8 @@ extension HTTPRequestHead {
     // The text form of the PROXY protocol.
     if method == .other, line.starts(with: "PROXY TCP") || line.starts(with: "PROXY UNKNOWN") { throw .proxyHeader }
 
-    // The version is checked first: a client that speaks another protocol then gets the error of the version, not of
-    // the target.
+    // The version is checked before the target, so that a client that speaks another protocol gets the error about the
+    // version.
     let targetStart = index &+ 1
     guard line.count >= targetStart &+ 2, let space = line.lastSpace(), space > targetStart else {
       throw .malformedRequestLine

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Character sets of RFC 3986. Each is two 64-bit literals: no global, no lazy initialisation.
 package enum URICharacter {
-  /// `pchar`, `/` and `?` without `%`. Also `[` and `]`, which browsers send in queries (WHATWG URL) and which are
-  /// unambiguous there.
+  /// `pchar`, `/` and `?` without `%`. `[` and `]` are also in the set, since browsers send them in queries (WHATWG
+  /// URL), where they are unambiguous.
   @inline(__always)
   static func isPathOrQuery(_ byte: UInt8) -> Bool {
     // ! $ & ' ( ) * + , - . / 0-9 : ; = ?
@@ -54,7 +54,7 @@ extension Span where Element == UInt8 {
         }
         index &+= 1
       }
-      // A port requires a host. The caller decides about an empty value.
+      // A port without a host is rejected. The caller decides whether an empty value is allowed.
       if index == 0, count > 0 { return false }
     }
     guard index < count else { return true }

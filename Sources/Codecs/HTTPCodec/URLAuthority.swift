@@ -78,8 +78,8 @@ package struct URLAuthority {
     host.utf8.contains(UInt8(ascii: ":")) ? bracketed(String(host.prefix { $0 != "%" })) : host
   }
 
-  /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C
-  /// programs would cut the value there.
+  /// Decodes a part of `userinfo`. `%00` is rejected, since a name or password must not contain NUL (RFC 7617 §2), at
+  /// which C programs would truncate the value.
   static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
     guard let decoded = PercentDecoder.decoded(text) else { throw .badEscape }
     return decoded

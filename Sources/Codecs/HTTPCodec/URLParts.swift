@@ -1,9 +1,10 @@
 import ByteStreams
 
-/// The text of a URL with an authority, `scheme://authority/path` (RFC 3986 §3), split at its delimiters. Every URL of
-/// the program begins here: each kind then says which schemes, paths and credentials it accepts.
+/// The text of a URL with an authority, `scheme://authority/path` (RFC 3986 §3), split at its delimiters. Every kind of
+/// URL of the program is parsed by this type first. The type of that kind decides which schemes, paths and credentials
+/// it accepts.
 package struct URLParts {
-  /// As written. Other text before `://` may be a secret, so it is not accepted.
+  /// The scheme as written. A text before `://` that is not a scheme may be a secret, so it is not accepted.
   package let scheme: Substring
   /// `user:password@host:port`, not verified.
   package let authority: Substring

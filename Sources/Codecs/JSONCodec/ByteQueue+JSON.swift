@@ -19,7 +19,8 @@ extension ByteQueue {
       let special = text.firstJSONSpecial(from: start)
       append(text.extracting(start..<special))
       guard special < text.count else { return count &- before == text.count }
-      // Special bytes are often close together: JSON inside a string has a quote every few bytes.
+      // Up to `escapedAtOnce` bytes are escaped at a time, since special bytes are often close together: JSON inside a
+      // string has a quote every few bytes.
       let end = min(special &+ Self.escapedAtOnce, text.count)
       _ = unsafe withWritableBytes(minimum: (end &- special) &* 6 &+ 8) { room in
         unsafe text.extracting(special..<end).writeJSONEscaped(to: room)
@@ -41,7 +42,7 @@ extension Span where Element == UInt8 {
       var written = 0
       while read < source.count {
         if read &+ 8 <= source.count {
-          // Write the whole word. The bytes from its first special byte on are overwritten.
+          // The whole word is written. After that, the bytes from its first special byte on are overwritten.
           let word = unsafe source.loadUnaligned(fromByteOffset: read, as: UInt64.self)
           unsafe room.storeBytes(of: word, toByteOffset: written, as: UInt64.self)
           let plain = JSONSpecials.plainBytes(before: UInt64(littleEndian: word))
@@ -107,7 +108,7 @@ private enum JSONSpecials {
     let quote = word ^ (ones &* 0x22)
     let backslash = word ^ (ones &* 0x5C)
     let control = (word &- ones &* 0x20) & ~word
-    // A borrow can flag the byte above a special byte, but the lowest flag is always right.
+    // A borrow in the subtraction may also flag the byte above a special byte, but the lowest flag is always correct.
     let flags = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & (ones &* 0x80)
     return flags.trailingZeroBitCount >> 3
   }

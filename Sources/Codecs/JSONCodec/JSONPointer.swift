@@ -7,7 +7,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
   /// Reference tokens, unescaped, outermost first.
   private let tokens: [[UInt8]]
 
-  /// The maximum length of a pointer in bytes. Real pointers are shorter, and each byte is compared for every message.
+  /// The maximum length of a pointer in bytes. Pointers in practice are shorter. The length is limited because each
+  /// byte is compared with every message.
   package static let maximumBytes = 512
 
   /// Returns nil if `text` is not a valid pointer: empty or beginning with `/`, with `~` escaped as `~0` and `/` in a
@@ -42,8 +43,9 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
 
   /// The range of the value in `text`, or nil if there is none.
   ///
-  /// One pass without recursion. If a name is repeated, its first member counts. Skipped values are not validated, so a
-  /// value may be found in a text that is not valid JSON: validate it with `JSONValidator` before copying it.
+  /// The text is searched in one pass without recursion. If a name is repeated, its first member is used. Skipped
+  /// values are not validated, so a value may be found in a text that is not valid JSON. So a caller must validate the
+  /// value with `JSONValidator` before it copies the value.
   package func find(in text: Span<UInt8>) -> Range<Int>? {
     var scanner = JSONScanner()
     for token in tokens {
@@ -52,8 +54,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return scanner.value(in: text)
   }
 
-  /// Whether a name of the pointer is repeated in its object in `text`. Other parsers may then find another value than
-  /// `find` does.
+  /// Whether a name of the pointer is repeated in its object in `text`. If it is, other parsers may find another value
+  /// than `find` does.
   package func isAmbiguous(in text: Span<UInt8>) -> Bool {
     var scanner = JSONScanner()
     for token in tokens {

@@ -33,7 +33,7 @@ package enum JSONString {
 
   /// Whether the string's content equals `expected`.
   package static func equals(_ token: Span<UInt8>, _ expected: [UInt8]) -> Bool {
-    // Names rarely contain escapes. Without them, content and token differ only by the quotes.
+    // Names rarely contain escapes. If there are no escapes, content and token differ only by the quotes.
     if token.firstIndex(of: UInt8(ascii: "\\")) == nil {
       return token.count >= 2 && token.extracting(1..<token.count &- 1).equals(expected.span)
     }

@@ -1,6 +1,6 @@
 /// A JSON syntax error and its position.
 package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
-  /// The offset of the invalid byte in bytes, or the length of the text if it ended too soon.
+  /// The offset of the invalid byte, or the length of the text if the text has ended too soon. In bytes.
   package let offset: Int
   /// What was wrong and what is accepted.
   package let reason: String
@@ -20,8 +20,8 @@ package struct JSONTraits: Equatable, Sendable {
 ///
 /// It is iterative and uses one bit per nesting level, so that no input can exhaust the stack.
 package enum JSONValidator {
-  /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256), and
-  /// it limits what a hostile message can do to recursive parsers downstream.
+  /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256). It
+  /// also protects recursive parsers that get the message later.
   package static let maximumDepth = 128
 
   package static func validate(_ text: Span<UInt8>) throws(JSONError) -> JSONTraits {

@@ -9,7 +9,7 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
   private var hasSentRequest = false
   private var interimResponses = 0
 
-  /// Number of interim responses that are skipped. Stops: a proxy that sends them endlessly.
+  /// Maximum number of interim responses that are skipped. Without the limit, a proxy could send them endlessly.
   private static var interimLimit: Int { 8 }
 
   /// `authority`: host and port in visible ASCII, an IPv6 address in brackets. `limits` applies to the response head.
@@ -39,7 +39,7 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
       // §9.3.6).
       case 200..<300: return true
       case 100, 102..<200: break
-      // Includes 101: no other protocol was requested.
+      // A 101 is also a refusal, since no other protocol was requested.
       default: throw .refused(HTTPRefusal(decoder), sentCredentials: credentials != nil)
       }
       interimResponses += 1

@@ -1,11 +1,11 @@
 import ByteStreams
 import HTTPCodec
 
-/// The hosts that are connected to without the proxy, as in `NO_PROXY`.
+/// The hosts to which the gateway connects without the proxy, as in `NO_PROXY`.
 ///
-/// There is no standard for it. These are the rules common to curl, Go and Python: `*`, a name (which includes its
-/// subdomains), an address, or a block of addresses (CIDR). A name or an address may have a port. Names are compared as
-/// written in the URL and never resolved.
+/// There is no standard for these rules. This type accepts the rules that curl, Go and Python have in common: `*`, a
+/// name (which includes its subdomains), an address, or a block of addresses (CIDR). A name or an address may have a
+/// port. Names are compared as written in the URL and never resolved.
 package struct ProxyBypass: Hashable, Sendable {
   private enum Pattern: Hashable {
     case everything

@@ -63,8 +63,8 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// 407 (RFC 9110 §15.5.8). tinyproxy responds with 401 to wrong credentials.
   private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
-  /// The registered schemes that proxies use, plus NTLM and Kerberos. Other words are not shown: a proxy could repeat a
-  /// secret there.
+  /// The registered schemes that proxies use, plus NTLM and Kerberos. Other words in the field are not shown, since a
+  /// proxy could repeat a secret there.
   private static let knownSchemes = ["Basic", "Bearer", "Digest", "Kerberos", "Negotiate", "NTLM"]
 
   /// The schemes of the challenges in `Proxy-Authenticate`, or in `WWW-Authenticate` of a 401 (RFC 9110 §11.6.1,
@@ -73,8 +73,8 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     let name = refusal.status == 407 ? "proxy-authenticate" : "www-authenticate"
     var schemes: [String] = []
     for field in refusal.fields where field.name.lowercased() == name {
-      // Reads only the parts outside quoted strings, since commas inside the strings separate nothing. The first word
-      // of an element is a scheme unless '=' follows.
+      // Only the parts outside quoted strings are read, since commas inside quoted strings do not separate elements.
+      // The first word of an element is a scheme, unless '=' follows the word.
       for (index, part) in field.value.split(separator: "\"", omittingEmptySubsequences: false).enumerated()
       where index % 2 == 0 {
         for element in part.split(separator: ",") {

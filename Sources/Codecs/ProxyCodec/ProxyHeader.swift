@@ -2,7 +2,8 @@ import ByteStreams
 
 /// The header of the PROXY protocol, version 1 or 2. A proxy sends it first on a connection, to name the client.
 ///
-/// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. Only a trusted proxy's header may be believed.
+/// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. The header may be used only if it comes from a trusted
+/// proxy.
 package struct ProxyHeader: Equatable, Sendable {
   /// The client's address; nil if the connection is the proxy's own, such as a health check, or if the proxy has no IP
   /// address of the client.
@@ -97,7 +98,7 @@ package struct ProxyHeader: Equatable, Sendable {
     guard count <= 216 + extensionBytes else { throw .malformed("it has more than \(maximumLength) bytes") }
     let length = 16 + count
     guard bytes.count >= length else { return nil }
-    // LOCAL: the rest must be skipped (§2.2).
+    // For the command LOCAL, the rest of the header must be skipped (§2.2).
     if bytes[12] == 0x20 { return ProxyHeader(nil, 0, length: length) }
     let addressBytes: Int
     switch bytes[13] {

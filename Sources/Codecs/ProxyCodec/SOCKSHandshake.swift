@@ -45,7 +45,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     self.credentials = credentials
   }
 
-  /// Stores no input itself. A reply has at most 262 bytes.
+  /// Stores no input. The caller keeps an incomplete reply in `input`. A reply has at most 262 bytes.
   package mutating func advance(
     _ input: inout ByteQueue, into output: inout ByteQueue
   ) throws(ProxyError) -> Bool {

@@ -17,7 +17,7 @@ package struct TrustedProxies: Hashable, Sendable {
 
   package init() {}
 
-  /// Adds an address, a block or `unix`. Returns false if `text` is none of them.
+  /// Adds an address, a block or `unix`. Returns false if `text` is something else.
   package mutating func add(_ text: String) -> Bool {
     if text == "unix" {
       includesLocal = true
@@ -26,7 +26,8 @@ package struct TrustedProxies: Hashable, Sendable {
       guard !text.contains("%"), let address = IPAddress(String(parts[0])) else { return false }
       let width = address.isIPv6 ? 128 : 32
       guard let bits = parts.count == 1 ? width : Int(parts[1]), (0...width).contains(bits) else { return false }
-      // Peers are compared without the mapping, so a block of mapped addresses is stored as the IPv4 block in it.
+      // Mapped addresses of peers are compared as IPv4 addresses, so a block of mapped addresses is stored as the IPv4
+      // block that it contains.
       let isMapped = address.isIPv6 && !address.unmapped.isIPv6
       guard !isMapped || bits >= 96 else { return false }
       blocks.append(Block(address: address.unmapped, bits: isMapped ? bits - 96 : bits))
@@ -46,8 +47,8 @@ package struct TrustedProxies: Hashable, Sendable {
   /// Returns the client of a request that came from a trusted proxy at `peer`.
   ///
   /// Each proxy appends the address of its own peer to `X-Forwarded-For`. So the client is the rightmost address that
-  /// is not a trusted proxy. The client may have invented anything to its left. An element that is not an address ends
-  /// the search; the client is then the proxy that appended it.
+  /// is not a trusted proxy. The addresses to the left of it may have been invented by the client. An element that is
+  /// not an address ends the search. In that case, the client is the proxy that has appended this element.
   package func client(behind peer: IPAddress?, _ fields: borrowing HTTPFields) -> IPAddress? {
     var client = peer
     // Whether the next address replaces `client` even if it is a trusted proxy.
@@ -64,8 +65,8 @@ package struct TrustedProxies: Hashable, Sendable {
     return client
   }
 
-  /// Whether the client used HTTPS, by the last entry of `X-Forwarded-Proto`, which the trusted proxy itself has added.
-  /// nil if there is none.
+  /// Whether the client has used HTTPS, according to the last entry of `X-Forwarded-Proto`, which the trusted proxy
+  /// itself has added. nil if there is no such entry.
   package func isSecure(_ fields: borrowing HTTPFields) -> Bool? {
     var result: Bool?
     for index in 0..<fields.count where fields.name(at: index).equalsIgnoringCase("x-forwarded-proto") {

@@ -2,12 +2,12 @@ import ByteStreams
 
 /// Reads the replies of a Redis server (RESP2). It has no socket.
 ///
-/// A string is copied once, from the input into its reply. It stays in the input until it is complete; every other
-/// value leaves the input at once, so that no byte is parsed twice.
+/// A string is copied once, from the input into its reply. A string stays in the input until it is complete. Every
+/// other value is removed from the input at once, so that no byte is parsed twice.
 ///
 ///     while let reply = try reader.next(from: &input) { … }
 ///
-/// After an error the reader must not be used: where the next reply begins is unknown.
+/// After an error the reader must not be used, since it is unknown where the next reply begins.
 package struct RESPReader: ~Copyable {
   /// An array whose values are arriving.
   private struct OpenArray {
@@ -16,17 +16,17 @@ package struct RESPReader: ~Copyable {
   }
 
   private let limits: RESPLimits
-  /// Outermost first.
+  /// The arrays that are arriving, the outermost first.
   private var open: [OpenArray] = []
   /// Bytes and values of the arriving reply, including announced bytes and values.
   private var replyBytes = 0
   private var replyElements = 0
-  /// The string whose header has been read.
+  /// The length of the string whose header has been read; nil if no string is arriving.
   private var pendingString: Int?
   /// Bytes of the current line that were searched without finding a LF.
   private var searched = 0
 
-  /// The most elements for which an array reserves memory before they arrive.
+  /// The maximum number of elements for which an array reserves memory before they arrive.
   private static var reservedElements: Int { 64 }
 
   package init(limits: RESPLimits = RESPLimits()) { self.limits = limits }
@@ -114,7 +114,7 @@ package struct RESPReader: ~Copyable {
       return nil
     case UInt8(ascii: "$"):
       guard let length = try Self.length(content) else { break }
-      // The CRLF cannot overflow: the length is checked first.
+      // The length is checked first, so that the addition of the CRLF cannot overflow.
       guard length <= limits.replyBytes else { throw .replyTooLarge(limit: limits.replyBytes) }
       try count(bytes: length + 2)
       pendingString = length
@@ -156,7 +156,7 @@ package struct RESPReader: ~Copyable {
     let isNegative = text.starts(with: "-")
     let digits = isNegative || text.starts(with: "+") ? text.extracting(1..<text.count) : text
     if let value = digits.decimalValue() { return isNegative ? -Int64(value) : Int64(value) }
-    // The magnitude of this number does not fit into an Int64.
+    // The absolute value of this number does not fit into an Int64, so the number is compared as text.
     if text.equals("-9223372036854775808") { return .min }
     throw .malformedInteger
   }

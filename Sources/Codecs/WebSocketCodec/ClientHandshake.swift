@@ -25,7 +25,7 @@ package struct ClientHandshake: ~Copyable {
     case refused(HTTPRefusal)
   }
 
-  /// Appended to the key before hashing (§1.3).
+  /// The text that is appended to the key before the hash is computed (§1.3).
   static let accessGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
   private let request: Request
@@ -33,8 +33,9 @@ package struct ClientHandshake: ~Copyable {
   private var decoder: HTTPResponseHeadDecoder
   private var interimResponses = 0
 
-  /// Number of interim responses that are skipped. Servers send one or two; Python's urllib3 and Go's net/http (5) have
-  /// a low limit, too. Stops: a server that sends them endlessly, so that the handshake never fails.
+  /// Maximum number of interim responses that are skipped. Servers send one or two. Python's urllib3 and Go's net/http
+  /// (5) have a low limit, too. Without a limit, a server could send interim responses endlessly, and the handshake
+  /// would never fail.
   private static let interimLimit = 8
 
   /// `request.problem` must be nil. `limits` applies to the response head.
@@ -86,7 +87,7 @@ package struct ClientHandshake: ~Copyable {
   /// Whether no byte of a response has arrived yet.
   package var hasReceivedNothing: Bool { interimResponses == 0 && decoder.head.isEmpty }
 
-  /// The response head once it is complete, also after an error.
+  /// The head of the response; nil if it is not complete. Also valid after an error.
   package var response: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
 
   /// Validates a 101 response by the rules of §4.1, in their order.

@@ -6,11 +6,11 @@ package struct CompressionOffer: Hashable, Sendable {
   /// Requests that the server sends with a window of at most this many bits, 8...15. A server that cannot do so
   /// declines the offer.
   package var serverWindowBits: Int?
-  /// Requests that the server resets its history after each message. Decompression then needs no memory between
+  /// Requests that the server resets its history after each message, so that decompression needs no memory between
   /// messages.
   package var serverResets = false
-  /// Offers to reset our history after each message, so that the server need not keep one. Done only if the response
-  /// says so.
+  /// Offers to reset our history after each message, so that the server need not keep a history. It is reset only if
+  /// the response contains this parameter.
   package var clientResets = false
   /// See `MessageCompression.Settings`.
   package var level = 6
@@ -19,7 +19,7 @@ package struct CompressionOffer: Hashable, Sendable {
 
   package init() {}
 
-  /// The field value. A bare `client_max_window_bits` says that the response may contain the parameter.
+  /// The field value. `client_max_window_bits` without a value says that the response may contain the parameter.
   var fieldValue: String {
     var value = "permessage-deflate"
     if serverResets { value += "; server_no_context_takeover" }
@@ -42,7 +42,8 @@ package struct CompressionOffer: Hashable, Sendable {
     guard response.serverResets || !serverResets else {
       throw .badExtension("server_no_context_takeover was requested and not granted")
     }
-    // §7.1.2.1: likewise, with the same or a smaller value.
+    // §7.1.2.1: a server accepts an offer with this parameter by including the parameter in the response, with the same
+    // or a smaller value.
     if let requested = serverWindowBits {
       guard case .bits(let granted)? = response.serverWindow, granted <= requested else {
         throw .badExtension("server_max_window_bits=\(requested) was requested and not granted")
@@ -52,7 +53,7 @@ package struct CompressionOffer: Hashable, Sendable {
     settings.outboundResets = response.clientResets
     settings.inboundResets = response.serverResets
     settings.inboundWindowBits = try Self.bits(response.serverWindow, "server_max_window_bits") ?? 15
-    // §7.1.2.2: a value above the offered value is useless but harmless, since the offered value is then used.
+    // §7.1.2.2: a value above the offered value has no effect but does no harm, since the offered value is used.
     settings.outboundWindowBits = min(try Self.bits(response.clientWindow, "client_max_window_bits") ?? 15, windowBits)
     settings.level = level
     settings.memoryLevel = memoryLevel

@@ -1,5 +1,5 @@
-/// The parameters of permessage-deflate in one offer or response (RFC 7692 §7.1). Each occurs at most once and has a
-/// valid value.
+/// The parameters of permessage-deflate in one offer or response (RFC 7692 §7.1). Each parameter occurs at most once
+/// and has a valid value.
 struct DeflateParameters: Equatable {
   enum Window: Equatable {
     case bits(Int)

@@ -4,7 +4,7 @@ import HTTPCodec
 /// One element of `Sec-WebSocket-Extensions` (RFC 6455 §9.1): a name and its parameters.
 package struct ExtensionElement: Equatable, Sendable {
   package let name: String
-  /// In the order received. A parameter without a value has nil.
+  /// The parameters, in the order in which they were received. `value` is nil for a parameter without a value.
   package let parameters: [(name: String, value: String?)]
 
   package static func == (left: ExtensionElement, right: ExtensionElement) -> Bool {

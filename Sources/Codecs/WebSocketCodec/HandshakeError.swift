@@ -3,7 +3,7 @@ import HTTPCodec
 
 /// Why the response to the opening handshake does not establish a WebSocket connection (RFC 6455 §4.1).
 package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// It is not valid HTTP, or exceeds a limit.
+  /// The response is not valid HTTP, or exceeds a limit.
   case notHTTP(HTTPProtocolError)
   /// The connection ended before the response was complete.
   case endOfInput

@@ -9,7 +9,8 @@ package struct MaskingKey: Hashable, Sendable {
   package init(bytes: UInt32) { self.bytes = bytes }
 
   package init(using generator: inout some RandomNumberGenerator) {
-    // Calls the protocol's requirement: the generic function that returns a `UInt32` is not specialised across modules.
+    // This calls `next()`, which the protocol requires. The generic function that returns a `UInt32` would not be
+    // specialised across modules.
     let word: UInt64 = generator.next()
     bytes = UInt32(truncatingIfNeeded: word)
   }
@@ -22,8 +23,9 @@ package struct MaskingKey: Hashable, Sendable {
 
   /// Appends `payload` masked or unmasked, which is the same operation. Copies and masks in one pass.
   ///
-  /// A plain loop over words of eight bytes, which the compiler vectorises: at 64 KiB it reaches 0.7 to 0.9 of the
-  /// speed of `memcpy`. Unrolled by hand, or with the checked subscripts of a buffer, it is three times slower.
+  /// The function is a plain loop over words of eight bytes, which the compiler vectorises. At 64 KiB, the loop reaches
+  /// 0.7 to 0.9 of the speed of `memcpy`. If it is unrolled by hand, or uses the checked subscripts of a buffer, it is
+  /// three times slower.
   package func append(_ payload: Span<UInt8>, to output: inout ByteQueue) {
     guard !payload.isEmpty else { return }
     let word = UInt64(bytes) | UInt64(bytes) << 32
@@ -55,7 +57,7 @@ package struct MaskingKey: Hashable, Sendable {
       unsafe target.storeBytes(of: masked, toByteOffset: offset, as: UInt64.self)
       offset &+= 8
     }
-    // The last word overlaps the word before it, and its key begins with another byte.
+    // The last word overlaps the word before it, so its key begins with another byte of the masking key.
     let shift = UInt64(last & 3) &* 8
     let key = shift == 0 ? word : word &>> shift | word &<< (64 &- shift)
     unsafe target.storeBytes(

@@ -1,13 +1,15 @@
 import ByteStreams
 import Deflate
 
-/// The state of permessage-deflate on one connection (RFC 7692 §7). Without an agreement it compresses nothing.
+/// The state of permessage-deflate on one connection (RFC 7692 §7). If both sides have not agreed on it, no message is
+/// compressed.
 ///
-/// Memory: none before the first compressed message of a direction, then as documented by `Deflater` and `Inflater`.
+/// A direction needs no memory before its first compressed message. After that, it needs the memory that `Deflater` or
+/// `Inflater` documents.
 package struct MessageCompression: ~Copyable {
   /// The agreed parameters, and the effort of the compressor.
   package struct Settings: Hashable, Sendable {
-    /// Window bits for sending, 9...15. zlib cannot produce 8; with 8, all messages are sent uncompressed.
+    /// Window bits for sending, 9...15. zlib cannot compress with 8, so with 8 all messages are sent uncompressed.
     package var outboundWindowBits = 12
     /// Whether each sent message starts with an empty history.
     package var outboundResets = false
@@ -17,9 +19,9 @@ package struct MessageCompression: ~Copyable {
     package var level = 6
     /// zlib's memory level, 1...9. See `Deflater` for its cost.
     package var memoryLevel = 5
-    /// Messages of fewer bytes are sent uncompressed, since the few bytes saved are not worth the work.
+    /// Messages of fewer bytes are sent uncompressed, since compression would save only few bytes.
     package var threshold = 128
-    /// Larger messages are compressed a part at a time (`compressAhead`), or else sent uncompressed.
+    /// A larger message is sent uncompressed, unless it was compressed ahead in parts (`compressAhead`).
     package var largestAtOnce = Int.max
 
     package init() {}
@@ -34,8 +36,8 @@ package struct MessageCompression: ~Copyable {
   private var deflater: Deflater
   private var inflater: Inflater
   private var scratch = ByteQueue()
-  /// The message that is being compressed ahead. A separate object, so that the many connections without one stay
-  /// small.
+  /// The message that is being compressed ahead. It is a separate object, so that the many connections without such a
+  /// message stay small.
   private var ahead: MessageAhead?
 
   /// Whether permessage-deflate was agreed on, so that RSV1 may be set.
@@ -46,7 +48,8 @@ package struct MessageCompression: ~Copyable {
     isAgreed = agreed != nil
     deflater = Deflater(
       windowBits: max(9, settings.outboundWindowBits), level: settings.level, memoryLevel: settings.memoryLevel)
-    // A sender that uses zlib for an agreed window of 8 in fact uses 9. The larger window decompresses both.
+    // A sender that has agreed on a window of 8 bits and uses zlib compresses with 9 bits. A window of 9 bits
+    // decompresses messages of both sizes.
     inflater = Inflater(.raw(windowBits: max(9, settings.inboundWindowBits)))
   }
 
@@ -74,7 +77,7 @@ package struct MessageCompression: ~Copyable {
   var messageAhead: (number: UInt64, isComplete: Bool)? { ahead.map { ($0.number, $0.isComplete) } }
 
   /// Compresses the next part of a message that will be sent later. All earlier messages must have been sent. Messages
-  /// that are sent meanwhile are not compressed.
+  /// that are sent before this message is complete are not compressed.
   mutating func compressAhead(_ payload: Span<UInt8>, _ number: UInt64, atMost size: Int) {
     if let ahead, ahead.number != number { resetHistory() }
     let message = ahead ?? MessageAhead(number)
@@ -95,7 +98,8 @@ package struct MessageCompression: ~Copyable {
   mutating func compress(_ payload: Span<UInt8>) -> Bool {
     scratch.removeAll()
     if payload.isEmpty {
-      // §7.2.3.6: one empty block. For empty input after a flush, zlib writes nothing.
+      // §7.2.3.6: an empty message is one empty block. It is written here, since zlib writes no bytes for empty input
+      // after a flush.
       scratch.append(0x00)
       return true
     }
@@ -109,7 +113,8 @@ package struct MessageCompression: ~Copyable {
     scratch.removeLast(Self.tail.count)
     guard settings.outboundResets else { return true }
     deflater.reset()
-    // There is no history to keep in sync, so a message that did not become smaller is sent uncompressed.
+    // A message that did not become smaller is sent uncompressed. This is possible because the history is reset anyway,
+    // so the receiver misses nothing.
     return scratch.count < payload.count
   }
 
@@ -134,8 +139,8 @@ package struct MessageCompression: ~Copyable {
 
   // MARK: Receiving
 
-  /// Decompresses the first `count` bytes of `source` and appends the result. `output` may then have at most `limit`
-  /// bytes.
+  /// Decompresses the first `count` bytes of `source` and appends the result. Throws if `output` would have more than
+  /// `limit` bytes.
   mutating func inflate(
     _ count: Int, of source: borrowing ByteQueue, unmaskedBy key: MaskingKey?, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -155,7 +160,8 @@ package struct MessageCompression: ~Copyable {
   /// Ends a message: decompresses the tail that was not sent (§7.2.2).
   mutating func endInboundMessage(into output: inout ByteQueue, limit: Int) throws(InflateError) {
     // A sender must add an empty byte after a final block (§7.2.3.4). Some senders do not, for example if they use
-    // Node's `deflateRawSync`. Their message is complete, and the tail would be the beginning of a block.
+    // Node's `deflateRawSync`. Without that byte, the message is complete, and the tail would be read as the beginning
+    // of a block.
     if !inflater.isAfterFinalBlock {
       let tail = Self.tail
       try inflater.inflate(tail.span, into: &output, limit: limit)

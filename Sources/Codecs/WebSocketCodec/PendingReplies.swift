@@ -17,7 +17,7 @@ struct PendingReplies: ~Copyable {
   var isEmpty: Bool { pongCount == 0 && close == nil }
   var allocatedBytes: Int { pongs.allocatedBytes }
 
-  /// Adds a pong. If there are already `limit` of them, drops them and keeps only the new pong (RFC 6455 §5.5.3).
+  /// Adds a pong. If there are already `limit` pongs, drops them and keeps only the new pong (RFC 6455 §5.5.3).
   mutating func addPong(_ payload: borrowing ByteQueue, atMost limit: Int) {
     if pongCount >= limit { removePongs() }
     pongs.append(UInt8(payload.count))

@@ -17,8 +17,8 @@ extension ClientHandshake {
       self.host = host
     }
 
-    /// Why this is not a valid request, as a sentence, or nil. Values come from configuration, environment and files: a
-    /// stray line end would inject fields into the request.
+    /// Why this is not a valid request, as a sentence; nil if it is valid. The values come from the configuration, the
+    /// environment and files, and a line end in such a value would inject fields into the request.
     package var problem: String? {
       guard target.utf8.first == UInt8(ascii: "/"), target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x23 })
       else { return "the target must start with '/' and contain only visible ASCII; percent-encode other characters" }

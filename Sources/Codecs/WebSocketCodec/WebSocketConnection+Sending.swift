@@ -3,8 +3,8 @@ import ByteStreams
 extension WebSocketConnection {
   /// Appends one message in frames of at most `fragmentBytes` payload bytes, compressed if agreed and worthwhile.
   ///
-  /// Pending pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after
-  /// megabytes of message may miss the peer's timeout.
+  /// Pending pongs are written before the message. A ping requires a pong as soon as is practical (§5.5.3), and a pong
+  /// behind a message of megabytes may miss the peer's timeout.
   ///
   /// - Parameter number: the number of a message that may have been compressed ahead.
   package mutating func sendMessage(
@@ -54,7 +54,8 @@ extension WebSocketConnection {
     key.advanced(by: parts.head.count &+ parts.content.count).append(parts.tail, to: &output)
   }
 
-  /// Appends a ping. `payload` has at most 125 bytes. Does nothing after the close frame was sent or an error occurred.
+  /// Appends a ping. `payload` has at most 125 bytes. Does nothing if the close frame was sent or an error has
+  /// occurred.
   package mutating func sendPing(
     _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -71,8 +72,8 @@ extension WebSocketConnection {
     Self.writeFrame(.pong, payload, from: role, using: &generator, into: &output)
   }
 
-  /// Appends a close frame, which starts or completes the closing handshake. Nothing may be sent after it; further
-  /// calls do nothing. `code` must be `CloseFrame.isSendable`. `reason` is cut to 123 bytes.
+  /// Appends a close frame, which starts or completes the closing handshake. No frame may be sent after the close
+  /// frame, and further calls have no effect. `code` must be `CloseFrame.isSendable`. `reason` is cut to 123 bytes.
   package mutating func sendClose(
     code: UInt16?, reason: String = "", using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -85,8 +86,8 @@ extension WebSocketConnection {
     Self.writeFrame(.close, payload.bytes, from: role, using: &generator, into: &output)
   }
 
-  /// Resets the compression history. Call it if messages that were written will not be sent, since later messages must
-  /// not refer to them.
+  /// Resets the compression history. Must be called if messages that were written will not be sent, since later
+  /// messages must not refer to them.
   package mutating func resetCompressionHistory() { compression.resetHistory() }
 
   /// The size of the largest message that is compressed when it is sent. A larger message is sent uncompressed, unless
@@ -96,8 +97,8 @@ extension WebSocketConnection {
   /// The number of the message that is compressed ahead, and whether all of it has been compressed.
   package var messageAhead: (number: UInt64, isComplete: Bool)? { compression.messageAhead }
 
-  /// Compresses at most `size` more bytes of the message with this number. Messages that are sent before it is complete
-  /// are not compressed.
+  /// Compresses at most `size` more bytes of the message with this number. Messages that are sent before the
+  /// compression of this message is complete are not compressed.
   package mutating func compressAhead(_ payload: Span<UInt8>, number: UInt64, atMost size: Int) {
     compression.compressAhead(payload, number, atMost: size)
   }
@@ -105,10 +106,11 @@ extension WebSocketConnection {
   /// Whether `writeReplies` would write anything.
   package var hasPendingReplies: Bool { !replies.isEmpty }
 
-  /// Appends the pending replies: pongs in the order of their pings, then the close frame that responds to the peer's
-  /// close frame or reports its error.
+  /// Appends the pending replies: the pongs in the order of their pings, followed by the close frame that responds to
+  /// the peer's close frame or reports the peer's error.
   ///
-  /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest pong.
+  /// A driver whose output is blocked should not call this function, so that pongs above the limit are replaced by the
+  /// newest pong.
   package mutating func writeReplies(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -120,7 +122,7 @@ extension WebSocketConnection {
     }
   }
 
-  /// Appends the pending pongs. For a driver that manages the closing handshake itself.
+  /// Appends the pending pongs, but no close frame. It is for a driver that manages the closing handshake itself.
   package mutating func writePongs(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {

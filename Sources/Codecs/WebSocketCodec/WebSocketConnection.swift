@@ -4,9 +4,9 @@ import Deflate
 /// The framing of one WebSocket connection after its handshake, in both directions (RFC 6455, RFC 7692). It has no
 /// socket.
 ///
-/// Pass received bytes to `receive` and call `nextEvent()` until it returns nil, which means that more bytes are
-/// needed. Then call `writeReplies`, which writes pending pongs and the close frame that responds to a close frame or
-/// reports a protocol error.
+/// A driver passes received bytes to `receive`, and calls `nextEvent()` until it returns nil, which means that more
+/// bytes are needed. After that it calls `writeReplies`, which writes the pending pongs, and the close frame that
+/// responds to a close frame or reports a protocol error.
 ///
 ///     connection.receive { channel.read(into: &$0) }
 ///     while let event = try connection.nextEvent() { … connection.payload … }
@@ -35,7 +35,7 @@ package struct WebSocketConnection: ~Copyable {
   private var control = ByteQueue()
   private var lastPayload = PayloadLocation.none
 
-  /// Replies that the peer has not received yet.
+  /// The replies that are not written yet.
   var replies = PendingReplies()
 
   package internal(set) var hasSentClose = false
@@ -61,14 +61,15 @@ package struct WebSocketConnection: ~Copyable {
 
   // MARK: State
 
-  /// Whether messages and pings may be sent: no close frame was sent, and the peer made no error (RFC 6455 §5.5.1).
+  /// Whether messages and pings may be sent, since no close frame was sent and the peer has made no error (RFC 6455
+  /// §5.5.1).
   package var canSend: Bool { !hasSentClose && failure == nil }
 
   /// Whether the connection is about to end, so that the driver must apply a timeout.
   package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
-  /// Whether this side should close TCP once all output is sent. After the closing handshake the server closes first,
-  /// so that it holds the `TIME_WAIT` state (§7.1.1). After a protocol error either side may (§7.1.7).
+  /// Whether this side should close TCP when all output is sent. After the closing handshake the server closes first,
+  /// so that it has the `TIME_WAIT` state (§7.1.1). After a protocol error either side may close first (§7.1.7).
   package var shouldEndTransport: Bool {
     if replies.close != nil { return false }
     if failure != nil { return true }
@@ -90,14 +91,14 @@ package struct WebSocketConnection: ~Copyable {
     if !ignoresInput { input.append(bytes) }
   }
 
-  /// Lets a driver read from its socket directly into the input buffer.
+  /// Passes the input buffer to `fill`, so that a driver can read from its socket directly into it.
   package mutating func receive(_ fill: (inout ByteQueue) -> Void) {
     fill(&input)
     if ignoresInput { input.removeAll() }
   }
 
-  /// Records the end of the peer's input and returns how it ended. Call `nextEvent()` until nil first: no further
-  /// events follow.
+  /// Records the end of the peer's input and returns how it ended. The driver must have called `nextEvent()` until it
+  /// returned nil, since no further events follow.
   package mutating func receiveEndOfInput() -> WebSocketEnding {
     releaseLastPayload()
     if let failure { return .failed(failure) }
@@ -130,7 +131,8 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  /// Frees what an idle connection does not need. Keeps zlib's state, which is the agreed history.
+  /// Frees memory that an idle connection does not need. Keeps zlib's state, which contains the history on which both
+  /// sides have agreed.
   package mutating func releaseStorageIfIdle() {
     if input.isEmpty { input.releaseStorage() }
     guard case .none = lastPayload else { return }
@@ -179,7 +181,7 @@ package struct WebSocketConnection: ~Copyable {
     lastPayload = .none
   }
 
-  /// A larger message buffer is freed after the message.
+  /// A message buffer with more memory than this is freed after the message.
   private static var messageStorageKept: Int { 64 * 1024 }
 
   private mutating func beginFrame() throws(WebSocketProtocolError) -> Bool {

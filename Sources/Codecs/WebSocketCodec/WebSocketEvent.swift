@@ -11,10 +11,10 @@ package enum WebSocketRole: Sendable {
 /// A received message or control frame. Its payload is in `WebSocketConnection.payload` until the next call.
 package enum WebSocketEvent: Equatable, Sendable {
   case message(MessageKind)
-  /// A pong is now pending; `writeReplies` writes it.
+  /// A ping has arrived. Its pong is pending, and `writeReplies` writes it.
   case ping
   case pong
-  /// `code` is nil if the frame had none, which is reported as 1005 and never sent. No events follow.
+  /// `code` is nil if the frame had no code, which is reported as 1005. (1005 is never sent.) No events follow.
   case close(code: UInt16?, reason: String)
 }
 

@@ -1,7 +1,8 @@
-/// Limits on what a peer can make us store or do. Memory grows with the bytes that arrive, never with the length in a
-/// header.
+/// Limits on the memory and the work that a peer can cause. Memory grows with the bytes that arrive, and never with the
+/// length in a header.
 ///
-/// Each limit names its precedent in other implementations and the attack it stops.
+/// Each comment says what is limited, which close code the peer gets above the limit, which limits other
+/// implementations have ('Precedent'), and which attack the limit prevents ('Stops').
 package struct WebSocketLimits: Hashable, Sendable {
   /// Bytes of one message, all fragments together, before and after decompression; above it 1009. Precedent: Python's
   /// websockets 1 MiB, aiohttp 4 MiB, ws (Node) 100 MiB. 16 MiB because exchanges send snapshots of several MiB. Stops:
@@ -18,8 +19,8 @@ package struct WebSocketLimits: Hashable, Sendable {
   package var inflationRatio = 200
 
   /// Messages up to this many bytes may have any ratio, since a message of that size is acceptable anyway. DEFLATE
-  /// compresses ten mebibytes of one letter by a factor of 1,030. Equals the default of `messageBytes`, so the ratio
-  /// matters only if `messageBytes` is raised.
+  /// compresses ten mebibytes of one letter by a factor of 1,030. The value is the default of `messageBytes`, so the
+  /// ratio matters only if `messageBytes` is raised.
   package var inflationFloor = 16 << 20
 
   /// The number of pending pongs. Above it only the newest ping gets a pong, as RFC 6455 §5.5.3 allows. Sixteen because

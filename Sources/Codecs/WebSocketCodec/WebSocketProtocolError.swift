@@ -1,7 +1,7 @@
 /// A protocol violation by the peer: the close code to send (RFC 6455 §7.4.1), and a sentence for people.
 package struct WebSocketProtocolError: Error, Hashable, Sendable, CustomStringConvertible {
   package let closeCode: UInt16
-  /// What was wrong. Contains nothing that the peer sent except numbers.
+  /// What was wrong. Of the data that the peer has sent, the text contains only numbers.
   package let reason: String
 
   package var description: String { "\(reason) (\(closeCode))" }

@@ -20,7 +20,7 @@ extension WebSocketURL {
   /// Resolves a reference without fragment (RFC 3986 §5.2.2).
   private func absolute(_ reference: Substring) -> String {
     if let scheme = Self.scheme(of: reference) {
-      // RFC 6455 does not say which scheme a redirect uses: servers write both.
+      // RFC 6455 does not say whether a redirect has a `ws` or an `http` scheme, and servers use both.
       let rest = reference.dropFirst(scheme.count)
       switch scheme.lowercased() {
       case "http": return "ws" + rest

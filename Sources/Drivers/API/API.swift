@@ -23,7 +23,7 @@ package final class API: HTTPApplication {
   private let router: Router
   private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
-  /// Requests between their heads and their responses.
+  /// The requests whose heads have been read and whose responses have not begun.
   private var requests = SlotTable<Pending>()
   /// The held polls.
   var polls = SlotTable<Poll>()
@@ -39,11 +39,11 @@ package final class API: HTTPApplication {
   var preparedBatches = PreparedBatches()
   /// The cursor of the current response, which contains it several times.
   var cursorText = ByteQueue()
-  /// Decides which requests are served.
+  /// Decides which requests this loop serves.
   var access: RequestAccess
   var compressor = ResponseCompressor()
-  /// The number of requests to the API on management listeners that may wait. All connections of these listeners are on
-  /// one loop.
+  /// The number of requests that may wait, among the requests to the API on management listeners. All connections of
+  /// these listeners are on one loop, so this loop counts all of them.
   var heldManagementRequests = 0
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
@@ -68,7 +68,7 @@ package final class API: HTTPApplication {
   private struct Pending {
     let request: PendingRequest
     let grant: Grant?
-    /// The client for which the request counts in totals with a reserve.
+    /// The client for which the request is counted in totals with a reserve (`ReservedTotal`).
     let client: UInt64
     let coding: HTTPAcceptedCodings
     /// The context of the request; nil for most requests.
@@ -79,7 +79,8 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// The client for which a request is counted: its principal, or its address if it has no credentials.
+  /// The client for which a request is counted. It is the principal of the request, or the address if the request has
+  /// no credentials.
   static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
     TotalUser(principal: principal(of: grant), at: origin).client
   }
@@ -134,7 +135,7 @@ package final class API: HTTPApplication {
     do throws(Problem) {
       grant = try access.admit(request, on: listener, from: client)
     } catch {
-      // A refused request is counted, too, for its address.
+      // A refused request has no principal, so it is counted for its address only.
       if !isPreflight { try count(nil, request, on: listener, from: client, &context) }
       throw error
     }
@@ -181,7 +182,7 @@ package final class API: HTTPApplication {
     }
     try route.authorize(grant)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
-      // A client that sends a key relies on it when it repeats the request.
+      // The key is refused and not ignored, since a client that sends a key relies on it when it repeats the request.
       throw Problem(
         .invalidParameter,
         "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
@@ -214,8 +215,9 @@ package final class API: HTTPApplication {
         let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
         try form.check(for: session)
       }
-      // The wait of a batch is known only after its lines are read. A repetition under an idempotency key sends
-      // nothing, so it needs no wait.
+      // The limit for messages is checked before the body is collected, except in two cases. The number of messages of
+      // a batch is known only after its lines are read. A repetition under an idempotency key sends no message, so the
+      // limit does not matter.
       if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: message.smallestLongBody)
       return .send(message, to: session)
@@ -249,8 +251,8 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// Returns the media type of the response, by one rule for all routes. The media type of a poll depends on its
-  /// parameters, so it is decided with them.
+  /// Returns the media type of the response. One rule applies to all routes except polls: the media type of a poll
+  /// depends on its parameters, so it is chosen when they are read.
   private func representation(
     of route: Route, for request: borrowing HTTPRequestHead
   ) throws(Problem) -> Representation {
@@ -264,7 +266,7 @@ package final class API: HTTPApplication {
     case .metrics: offered = [.text]
     case .status: offered = StatusPage.representations
     case .errorPage: offered = ErrorPages.representations
-    // The client of a probe reads only the status.
+    // The client of a probe reads only the status code, so its `Accept` does not matter.
     case .receive, .live, .ready, .started, .options: return .text
     }
     return try Representation.negotiate(request, offered)
@@ -291,8 +293,9 @@ package final class API: HTTPApplication {
     }
     let grant = common.access.isOpen ? nil : pending.grant
     let outcome: Outcome
-    // The body may have taken long to arrive. A request from another gateway was checked there, and may be a
-    // repetition.
+    // The credentials are checked again, since the body may have taken long to arrive. For a request that another
+    // gateway has forwarded, that gateway has done this. Such a request may be a repetition of a request that was
+    // already executed, so it must not be refused here.
     if let grant, !(pending.context?.isForwarded ?? false), let refusal = common.access.refusal(of: grant) {
       respond(with: refusal, into: &response)
       outcome = .respond
@@ -323,8 +326,8 @@ package final class API: HTTPApplication {
   }
 
   /// Responds to a request that this gateway executes. If only the session's holder can execute the request, verifies
-  /// before and after the execution that this gateway is the holder. The process may have been stopped in between, and
-  /// would then have read an outdated state.
+  /// both before and after the execution that this gateway is the holder: the process may have been stopped during the
+  /// execution, and may then have read an outdated state.
   ///
   /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
   /// is then empty.
@@ -394,7 +397,7 @@ package final class API: HTTPApplication {
       case .missing(let name, let problem):
         return try lookUp(name, problem, for: pending.grant, by: pending.client, at: now)
       }
-      // Problem documents are small, and are sent uncompressed.
+      // Only responses without a problem are compressed, since problem documents are small.
       if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {
         response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
         compressor.compress(&response, pending.coding, at: now)
@@ -407,7 +410,8 @@ package final class API: HTTPApplication {
 
   /// Responds to a request of a peer, unless this gateway has lost the session since the head was read.
   ///
-  /// - Parameter movesOn: whether the peer can send the request to the next holder while it waits.
+  /// - Parameter movesOn: whether the peer can send the request to the next holder if this gateway loses the session
+  ///   while the request waits.
   private func respond(
     toPeer pending: Pending, _ body: RequestBody?, for session: Session, movesOn: Bool, at now: MonotonicTime,
     into response: inout Response
@@ -448,12 +452,12 @@ package final class API: HTTPApplication {
     respond(with: Problem(refusal, common.settings.http), into: &response)
   }
 
-  /// Number of requests without a response so far. For tests.
+  /// Number of requests that have got no response yet. For tests.
   var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count + consumerRequests.count }
 
   // MARK: Responses
 
-  /// Returns the deadline of a wait that begins now. No wait outlasts the credentials.
+  /// Returns the deadline of a wait that begins now. A wait ends when the credentials expire, at the latest.
   func deadline(after wait: TimeSpan, for grant: Grant?, at now: MonotonicTime) -> MonotonicTime {
     guard let expires = grant?.expires else { return now + wait }
     let left = expires - ProcessInformation.wallClockMilliseconds()
@@ -461,7 +465,7 @@ package final class API: HTTPApplication {
     return now + min(wait, .milliseconds(min(max(left, 0), 86_400_000)))
   }
 
-  /// Chooses an id for the request, unless the client has chosen one.
+  /// Chooses an id for the request, unless the client has sent one.
   func nameRequest(_ response: inout Response) {
     guard response.requestID.isEmpty else { return }
     requestCount += 1
@@ -480,7 +484,7 @@ package final class API: HTTPApplication {
     case .allow(let methods): response.fields.appendField("Allow", methods)
     case .challenge(let challenge):
       challenge.write(into: &response.fields)
-      // Only gateways may use connections to the listener for peers.
+      // Only gateways may use the listener for peers, so the connection of another client is closed.
       if case .gateway = challenge { response.closesConnection = true }
     case nil: break
     }
@@ -493,8 +497,8 @@ package final class API: HTTPApplication {
 }
 
 extension Response {
-  /// Begins a response with content of `type`, or without content if it is nil. Responses must not be cached, and
-  /// clients must not guess another type.
+  /// Begins a response with content of `type`, or without content if `type` is nil. Its header fields say that the
+  /// response must not be cached, and that clients must not guess another type.
   mutating func begin(_ status: HTTPStatus, _ type: StaticString?) {
     self.status = status
     if let type { fields.appendField("Content-Type", type) }

@@ -20,7 +20,8 @@ package final class AccessState: Sendable {
   private let current: Locked<Credentials>
   private let number = Atomic<UInt64>(0)
 
-  /// - Parameter openManagement: the result of `openManagement(_:clients:)`, if clients need no credentials.
+  /// - Parameter openManagement: the result of `openManagement(_:clients:)`, which is used if clients need no
+  ///   credentials.
   package init(
     _ settings: AuthenticationSettings, _ credentials: Credentials, openManagement: Set<HTTPListener.Reach>,
     _ registry: MetricsRegistry
@@ -33,9 +34,9 @@ package final class AccessState: Sendable {
     current = Locked(credentials)
   }
 
-  /// Returns which management listeners serve the API without credentials. On such a listener, every program that can
-  /// reach it can also reach a listener for clients. Any other listener would open the API to programs that a
-  /// directory, a firewall or a client certificate is meant to keep out.
+  /// Returns the reaches of the management listeners that serve the API without credentials. A management listener does
+  /// so only if every program that can reach it can also reach a listener for clients. Otherwise it would open the API
+  /// to programs that a directory, a firewall or a client certificate is meant to keep out.
   ///
   /// A listener that other machines can reach never serves the API without credentials: a firewall may restrict only
   /// the clients' port.
@@ -45,11 +46,11 @@ package final class AccessState: Sendable {
     _ management: [SocketAddress], clients: [SocketAddress]
   ) -> Set<HTTPListener.Reach> {
     var open: Set<HTTPListener.Reach> = []
-    // A program that can connect to a loopback address can connect to the other addresses of this machine.
+    // A program that can connect to a loopback address can also connect to the other addresses of this machine.
     if clients.contains(where: { $0.ip != nil }) { open.insert(.loopback) }
     let directories = clients.compactMap(directory)
     let own = management.filter { $0.reach == .local }.map(directory)
-    // The permissions of a socket are the permissions of its directory.
+    // The permissions of the directory decide who can connect to a socket in it.
     if own.allSatisfy({ $0.map(directories.contains) ?? false }) { open.insert(.local) }
     return open
   }
@@ -93,8 +94,8 @@ package final class AccessState: Sendable {
       return old
     }
     number.wrappingAdd(1, ordering: .acquiringAndReleasing)
-    // A loop that is checking a token with the old credentials finds it revoked, and tries again with the new
-    // credentials.
+    // A loop may be checking a token with the old credentials at this moment. It finds the grant revoked, and checks
+    // the token again with the new credentials.
     old.revokeGrants(notIn: new)
   }
 }

@@ -2,7 +2,8 @@ import Access
 import ByteStreams
 import Metrics
 
-/// Why a request is refused with 401. The problem says only what the client needs, and does not repeat its credentials.
+/// Why a request is refused with 401. The text of the problem contains only what the client needs, and does not repeat
+/// the credentials.
 enum AuthenticationRefusal: Error {
   /// - Parameter hasCookie: whether the request has the cookie, which does not count for it.
   case missing(hasCookie: Bool)
@@ -11,11 +12,12 @@ enum AuthenticationRefusal: Error {
   case unknownCertificate
   case expiredCertificate
   case token(TokenRefusal)
-  /// The credentials were removed while the request was received or held, and nothing was done.
+  /// The credentials were removed while the request was being received or held. The request was not executed.
   case revoked
-  /// The credentials expired while the request was received, and nothing was done.
+  /// The credentials expired while the request was being received. The request was not executed.
   case expiredMeanwhile
-  /// Too many wrong credentials from this address. The limiter counts these.
+  /// Too many wrong credentials came from this address. The limiter counts these refusals, so `names` does not contain
+  /// their label.
   case limited(Problem)
 
   /// The label of the metric.
@@ -81,9 +83,9 @@ enum AuthenticationRefusal: Error {
 
 /// Counts the requests that were refused because of their credentials. Without authentication there are no counters.
 struct RefusalMetrics: Sendable {
-  /// By reason.
+  /// The counters, by the reason of the refusal.
   private let counters: [String: Counter]
-  /// Requests with valid credentials that do not allow them.
+  /// Requests whose credentials are valid but do not allow the request.
   let forbidden: Counter?
 
   init(_ registry: MetricsRegistry, isOpen: Bool) {
@@ -109,7 +111,7 @@ extension TokenRefusal {
     "malformed-token", "unknown-token", "signature", "expired", "not-yet-valid", "audience", "issuer", "claims",
   ]
 
-  /// The label of the metric. Refusals with the same remedy for an operator have one label.
+  /// The label of the metric. Refusals that an operator resolves in the same way have one label.
   var label: String {
     switch self {
     case .length, .character, .notThreeParts, .notBase64URL, .notAnObject, .duplicateMember, .tooManyMembers,

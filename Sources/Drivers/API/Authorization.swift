@@ -6,12 +6,13 @@ import Sessions
 
 /// The rights of a grant: routes, sessions and topics.
 extension Route {
-  /// The scopes that allow a request; it needs one of them. If empty, any scope suffices. nil if the request needs no
-  /// credentials.
+  /// The scopes that allow a request: the grant must have one of them. If the set is empty, any scope suffices. nil if
+  /// the request needs no credentials.
   var scope: Scopes? {
     switch self {
     case .send: .send
-    // Calls have deliveries, too. Replies to calls are shown only with `call`.
+    // `call` suffices, since calls have deliveries, too. The response contains the reply to a call only if the grant
+    // has `call`.
     case .delivery, .distantDelivery: [.send, .call]
     case .receive, .consumer: .receive
     case .call: .call
@@ -21,8 +22,8 @@ extension Route {
     }
   }
 
-  /// Throws 403 unless the grant has a scope for this route. Whether it allows the session was checked when the session
-  /// was looked up.
+  /// Throws 403 unless the grant has a scope for this route. Does not check the session: the look-up of the session has
+  /// done that.
   func authorize(_ grant: Grant?) throws(Problem) {
     guard let scope else { return }
     guard let grant else { preconditionFailure("a request without credentials has no such route") }
@@ -38,7 +39,7 @@ extension Route {
 }
 
 extension Grant {
-  /// Whether the grant allows all sessions, topics and scopes, as without authentication.
+  /// Whether the grant allows all sessions, topics and scopes, like the grant of every client without authentication.
   var isUnrestricted: Bool { sessions.isAll && topics.isAll && scopes == [.send, .receive, .call, .admin] }
 
   func allows(_ session: Session) -> Bool {
@@ -66,8 +67,8 @@ extension Grant {
         && consumer.settings.topics.allSatisfy { topics.contains(pattern: $0.utf8Span.span) }
   }
 
-  /// Whether the client may receive a push. A consumer whose topics were narrowed may still have pushes that it
-  /// examined before.
+  /// Whether the client may receive a push. A consumer may have pushes that it examined before its topics were
+  /// narrowed.
   func allows(_ message: RetainedMessage) -> Bool {
     if topics.isAll { return true }
     guard let topic = message.topic else { return false }

@@ -3,17 +3,19 @@ import ByteStreams
 /// Splits the body of a batch into its lines. A line ends with LF or CRLF, and empty lines are skipped.
 ///
 /// Lines are copied out of the body in pieces of up to `pieceBytes`. A message that stays queued longer than its
-/// neighbours keeps at most its piece in memory. The limits of the queue count only the bytes of the message.
+/// neighbours keeps the memory of its piece, at most. The limits of the queue count only the bytes of the message
+/// itself.
 enum BatchLines {
   /// Large enough for one allocation per 40 messages of 100 bytes. Small enough that 1,024 messages, the default limit
   /// of a queue, keep no more than 4 MiB, the default limit of its bytes.
   private static var pieceBytes: Int { 4_096 }
 
-  /// Expected bytes per line, by which memory for the result is reserved. With shorter lines it grows.
+  /// Expected bytes per line. The memory for the result is reserved for lines of this size, and grows if lines are
+  /// shorter.
   private static var expectedBytes: Int { 64 }
 
-  /// Maximum number of empty lines. Each takes about as long as a message, but does not count towards the limit of
-  /// messages.
+  /// Maximum number of empty lines. An empty line takes about as much time as a message, but is not counted towards the
+  /// limit of messages.
   static var maximumEmptyLines: Int { 65_536 }
 
   /// - Parameters:
@@ -26,7 +28,8 @@ enum BatchLines {
     lines.reserveCapacity(min(limit, text.count / expectedBytes + 1))
     var start = 0
     var emptyLines = 0
-    // Piece by piece, so that memory depends on `limit`, not on the number of lines in the body.
+    // The text is split piece by piece, so that the memory depends on `limit` and not on the number of lines in the
+    // body.
     while start < text.count {
       let end = endOfPiece(in: text, from: start, bytes: sharesStorage ? pieceBytes : 0)
       let piece = ByteString(copying: text.extracting(start..<end))

@@ -1,7 +1,8 @@
 /// The results of a batch, in the order of its messages.
 ///
-/// Consecutive equal results are one run, since a receipt is kept as long as its response is pending. Most batches are
-/// accepted as a whole, which is one run. There are at most as many runs as messages (`http.batch_messages`).
+/// Consecutive equal results are stored as one run, to save memory, since a receipt is kept as long as its response is
+/// pending. Most batches are accepted as a whole, and so need only one run. There are at most as many runs as messages
+/// (`http.batch_messages`).
 struct BatchResults {
   enum Run {
     /// Messages with consecutive sequence numbers.

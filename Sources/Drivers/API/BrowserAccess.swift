@@ -3,8 +3,8 @@ import Configuration
 import HTTPCodec
 import HTTPServer
 
-/// Refuses requests that a browser makes on behalf of a foreign web page: cross-site requests by `Origin` and
-/// `Sec-Fetch-Site`, and DNS rebinding by `Host`. Clients other than browsers send neither `Origin` nor
+/// Refuses requests that a browser makes on behalf of a foreign web page. It recognises cross-site requests by `Origin`
+/// and `Sec-Fetch-Site`, and DNS rebinding by `Host`. Clients other than browsers send neither `Origin` nor
 /// `Sec-Fetch-Site`.
 ///
 /// Immutable, and used by all listeners. Checking a request allocates only if the request is refused.
@@ -24,8 +24,8 @@ package struct BrowserAccess: Sendable {
   ///
   /// - Parameters:
   ///   - isSecure: whether the client has used HTTPS.
-  ///   - allowsLinks: whether a person may follow a link here from a page of any origin. This requires that reading the
-  ///     response changes nothing, and that no frame can show it.
+  ///   - allowsLinks: whether a person may follow a link from a page of any origin to this resource. It must be false
+  ///     unless a GET of the resource changes nothing and no frame can show the response.
   ///   - acceptedHost: the Host that was accepted last. If the request has the same Host, the Host is not checked
   ///     again.
   func refusal(
@@ -49,13 +49,12 @@ package struct BrowserAccess: Sendable {
         )
       }
     }
-    // A site does not include the port. All programs on localhost are the same site, so a same-site page is foreign
-    // too.
+    // A site has no port, so all programs on localhost are the same site. So a page of the same site is foreign, too.
     if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site"),
       !(allowsLinks && request.isNavigation)
     {
-      // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the
-      // gateway's own.
+      // A browser sends no Origin for links and images, so `http.origins` cannot allow them. If the request has Origin,
+      // it is the gateway's own origin, since other origins have already been refused.
       let remedy =
         request.fields.contains(.origin)
         ? "or redirected it here. Send it to this address directly, without a redirect"
@@ -73,7 +72,8 @@ package struct BrowserAccess: Sendable {
     switch reach {
     case .local: return true
     case .loopback: return host.isLoopbackHost || contains(host, in: hosts)
-    // A numeric address cannot be rebound, and probes of an orchestrator connect to one.
+    // A numeric address is allowed: it cannot be rebound, and the probes of an orchestrator connect to a numeric
+    // address.
     case .network: return hosts.isEmpty || host.isLoopbackHost || host.address != nil || contains(host, in: hosts)
     }
   }
@@ -107,8 +107,8 @@ package struct BrowserAccess: Sendable {
   }
 }
 
-/// The last value of Host that `BrowserAccess` accepted, and on which reach. Most clients of an event loop send the
-/// same value.
+/// The last value of Host that `BrowserAccess` has accepted, and the reach of its listener. Most clients of an event
+/// loop send the same value.
 struct AcceptedHost: ~Copyable {
   /// Longer values are not kept: a name has at most 253 bytes, and a port five digits.
   private static var longest: Int { 260 }
@@ -129,8 +129,8 @@ struct AcceptedHost: ~Copyable {
 }
 
 extension HTTPRequestHead {
-  /// Whether a browser requests the page of a tab, and not of a frame. POST requests of pages have Origin, and are
-  /// refused.
+  /// Whether a browser requests the page of a tab, and not of a frame. Navigations by POST have Origin, and are refused
+  /// because of it.
   fileprivate var isNavigation: Bool {
     !fields.contains(.origin) && fields.first("sec-fetch-mode")?.equals("navigate") ?? false
       && fields.first("sec-fetch-dest")?.equals("document") ?? false

@@ -11,7 +11,7 @@ import Upstream
 import UpstreamSession
 
 extension API {
-  /// `POST /v1/call`: queues the request and responds with its reply.
+  /// `POST /v1/call`: queues the client's request, and responds with the upstream's reply.
   func call(
     _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, by client: UInt64,
     at now: MonotonicTime, into response: inout Response
@@ -36,8 +36,7 @@ extension API {
     return .respond
   }
 
-  /// How long the request may be queued. At most as long as the client waits, since a later reply would reach no
-  /// client.
+  /// How long the request may be queued: at most as long as the client waits, since no client would get a later reply.
   func timeToLive(of call: IncomingCall, to session: Session) throws(Problem) -> TimeSpan {
     min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
   }
@@ -55,7 +54,7 @@ extension API {
     }
   }
 
-  /// Returns nil if another call has the id.
+  /// Returns nil if another call has the same id.
   private func accepted(
     _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.RegisteredCall? {
@@ -152,8 +151,8 @@ struct PendingCall {
   let preferredWait: TimeSpan?
 }
 
-/// The waiting part of a `PendingCall`, which is in a table of the loop, so that this struct fits inline in the
-/// connection.
+/// A request that waits for a `PendingCall`. The call itself is in a table of the loop, so that this struct fits inline
+/// in the connection.
 private struct HeldCall: WaitingRequest {
   let api: API
   let slot: Int

@@ -4,14 +4,14 @@ import TLSEngine
 
 /// The grants of client certificates, by the names in them. One per event loop.
 struct CertificateGrants {
-  /// Maximum number of remembered certificates. Each connection has one. Comparing its names with a thousand rules
-  /// takes longer than a short request.
+  /// Maximum number of certificates whose grants are remembered. Grants are remembered because a comparison of a
+  /// certificate's names with a thousand rules takes longer than a short request.
   private static var remembered: Int { 1_024 }
 
   struct Rule: Sendable {
     enum Name: Sendable {
       case dns(String)
-      /// All names with one more label than `.example.org`.
+      /// `.example.org` matches all names that have exactly one label before it.
       case dnsBelow(String)
       case uri(String)
       case uriPrefix(String)
@@ -37,7 +37,8 @@ struct CertificateGrants {
   }
 
   private let rules: [Rule]
-  /// The value keeps the certificate alive, so that no other object gets its identifier.
+  /// The entry contains the certificate itself. That keeps the certificate alive, so that no other object gets its
+  /// identifier.
   private var grants: [ObjectIdentifier: (certificate: ClientCertificate, grant: Grant?)] = [:]
 
   init(_ rules: [Rule]) { self.rules = rules }
@@ -73,7 +74,7 @@ extension CertificateGrants.Rule {
       name = text.hasSuffix("*") ? .uriPrefix(String(text.dropLast())) : .uri(text)
     }
     scopes = rule.scopes.reduce(into: []) { $0.formUnion(Scopes(word: $1) ?? []) }
-    // The configuration is checked when it is read.
+    // This does not fail, since the configuration was checked when it was read.
     sessions = (try? NamePatterns(rule.sessions)) ?? .none
     topics = (try? NamePatterns(rule.topics)) ?? .none
   }

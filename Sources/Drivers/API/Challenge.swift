@@ -8,7 +8,8 @@ enum Challenge {
   /// The description is a text of this program, and repeats nothing of the token.
   case invalidToken(String)
   case insufficientScope(Scopes)
-  /// Only other gateways may send the request. Distinguishes this response from a 403 that is for their client.
+  /// Only other gateways may send the request. The challenge distinguishes this response from a 403 that is meant for a
+  /// client of the other gateway.
   case gateway
 
   func write(into fields: inout ByteQueue) {
@@ -31,7 +32,7 @@ enum Challenge {
 }
 
 extension Scopes {
-  /// As in a token: the names of the scopes, separated by spaces.
+  /// The names of the scopes, separated by spaces, as in a token.
   var text: String {
     [(Scopes.send, "send"), (.receive, "receive"), (.call, "call"), (.admin, "admin")]
       .filter { contains($0.0) }.map(\.1).joined(separator: " ")

@@ -4,8 +4,8 @@ import Synchronization
 /// Wall-clock time minus monotonic time, in milliseconds. Can be used from any thread.
 ///
 /// Both clocks are read again for each response, since the wall clock may be set. If the new difference differs from
-/// the previous difference only by rounding, the previous difference stays in use, so that repeated responses show the
-/// same time.
+/// the previous one only by rounding, the previous difference is used, so that repeated responses contain the same
+/// time.
 final class ClockOffset: Sendable {
   private let value = Atomic<Int64>(.min)
 

@@ -21,7 +21,7 @@ package final class CommonState: Sendable {
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
   let reload: ReloadControl
-  /// Reads the state of the store; nil if sessions are in memory only.
+  /// Reads the state of the store; nil if sessions are kept in memory only.
   private let storeState: (@Sendable () -> StoreState)?
   /// The identity of this gateway; nil unless other gateways share the sessions.
   let gateway: GatewayIdentity?
@@ -30,29 +30,29 @@ package final class CommonState: Sendable {
   /// The maximum number of connections to the management listeners: `http.management_connections`, or fewer if the
   /// limit on open files is low.
   let managementConnections: Int
-  /// Open client connections, for the status page.
+  /// The number of open client connections, for the status page.
   let openConnections: Gauge
   /// The version of Drawbridge.
   let version: String
   /// When the process started.
   let start = ProcessInformation.monotonicTime()
-  /// Differs from the value of an earlier process, so that the status page notices a restart.
+  /// A random number of this process. The status page detects a restart when the number changes.
   let instance = UInt32.random(in: 0...UInt32.max)
   /// Converts times for responses.
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. The lock is held for about two dictionary look-ups per request with a key.
   let idempotency: Locked<IdempotencyTable>
-  /// The ids of forwarded requests whose messages are accepted. Kept apart from the keys of clients, since
-  /// `http.idempotency_keys` promises how many keys are remembered.
+  /// The ids of forwarded requests whose messages were accepted. They are kept apart from the keys of clients, since
+  /// `http.idempotency_keys` promises how many keys of clients are remembered.
   let forwarded: Locked<IdempotencyTable>
   /// The last minutes, for the plots of the status page.
   let history = Locked(GatewayHistory())
   let unstoredKeys = Locked(UnstoredKeys())
-  /// Whether keys are stored with the messages of stored sessions.
+  /// Whether idempotency keys are stored, together with the messages of stored sessions.
   let storesKeys: Bool
 
-  /// Maximum number of remembered ids of forwarded requests, about 100 MiB. With the default lease, ids are remembered
-  /// for 30 s, so this allows 17,000 new ids a second.
+  /// Maximum number of remembered ids of forwarded requests, which need about 100 MiB. With the default lease, ids are
+  /// remembered for 30 s, so this allows 17,000 new ids a second.
   static var forwardedIDs: Int { 1 << 19 }
 
   var store: StoreStatus { StoreStatus(storeState?()) }
@@ -81,14 +81,14 @@ package final class CommonState: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    // Without authentication, a client is an address, which many clients may have, so it may use all keys. The reserve
-    // protects other addresses.
+    // Without authentication, clients are distinguished by address, and many clients may have one address. So one
+    // address may use all keys. The reserve protects clients with other addresses.
     let keys = settings.http.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerClient: share)))
-    // Clients do not choose these ids, so no client is limited to a share of them. `limits` restricts clients that send
-    // too much.
+    // Clients do not choose these ids, so no client is limited to a share of the table. The setting `limits` restricts
+    // clients that send too much.
     forwarded = Locked(
       IdempotencyTable(
         IdempotencyTable.Limits(
@@ -103,8 +103,8 @@ package final class CommonState: Sendable {
     }
   }
 
-  /// Removes expired keys first: while no request has a key, nothing else removes them. One call does not block the
-  /// loop for long; the next call removes the rest.
+  /// Removes expired keys before it counts: while no request has a key, no other function removes them. To keep the
+  /// call short, it removes a limited number of keys. The next call removes the rest.
   private func countIdempotencyKeys() -> Int {
     let now = ProcessInformation.monotonicTime()
     var rounds = 64

@@ -6,14 +6,14 @@ import Inbox
 import JSONCodec
 
 extension HTTPMediaType {
-  /// Whether a body of this type may be a JSON document. Without an explicit type, `curl -d` declares a form, and many
-  /// libraries declare bytes.
+  /// Whether a body of this type may be a JSON document. Forms and bytes are accepted, too: if the user states no type,
+  /// `curl -d` declares a form, and many libraries declare bytes.
   func mayBeDocument() -> Bool {
     self.is("application", "json") || self.is("application", "x-www-form-urlencoded")
       || self.is("application", "octet-stream")
   }
 
-  /// The types that `mayBeDocument` accepts, for errors.
+  /// The types that `mayBeDocument` accepts, for the text of an error.
   static var documentTypes: String {
     "application/json, or one of the defaults of clients: application/x-www-form-urlencoded or application/octet-stream"
   }
@@ -109,7 +109,7 @@ struct RequestDocument {
     return value
   }
 
-  /// A duration as a string, as in query parameters, or a number of seconds.
+  /// The value of a member that is a duration: a string, as in query parameters, or a number of seconds.
   func duration(_ name: String, in range: ClosedRange<TimeSpan>) throws(Problem) -> TimeSpan? {
     guard let value = value(name) else { return nil }
     let text = JSONString.content(of: Array(value).span) ?? Array(value)
@@ -128,8 +128,8 @@ struct RequestDocument {
     return count
   }
 
-  /// The members of an object whose values are strings; empty if the member is missing. An error does not repeat a
-  /// value, which may be secret.
+  /// The members of the object `name`, whose values must be strings; empty if the object is missing. The text of an
+  /// error does not repeat a value, since the value may be secret.
   func strings(in name: String, _ expectation: String) throws(Problem) -> [String: String] {
     guard let value = value(name) else { return [:] }
     let bytes = Array(value)
@@ -210,11 +210,11 @@ struct ConsumerDocument {
 struct SettleDocument {
   /// Maximum number of leases in a request: as many as a consumer may have.
   static let maximumLeases = 1_000
-  /// Maximum size in bytes: that many leases of the longest form, each with quotation marks, a comma and a line break,
-  /// and the names of the members.
+  /// Maximum size in bytes: `maximumLeases` leases of the longest form, each with quotation marks, a comma and a line
+  /// break, and the names of the members.
   static let limit = 65_536
 
-  /// In the order of the results in the response.
+  /// The settlements, in the order of the results in the response.
   private(set) var settlements: [(lease: Lease, settlement: Settlement)] = []
 
   init(_ body: RequestBody?) throws(Problem) {

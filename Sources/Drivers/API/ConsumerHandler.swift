@@ -11,14 +11,14 @@ import Upstream
 /// A request for a consumer whose head has been read.
 struct PendingConsumerRequest {
   var target: ConsumerTarget
-  /// Only for a receive.
+  /// The parameters of a receive; nil for another action.
   var parameters: ReceiveParameters?
-  /// Only for a list.
+  /// The requested page of a list; nil for another action.
   var page: ConsumerListParameters?
 }
 
 extension API {
-  /// Checks a request for a consumer, and prepares to collect its body if that is read.
+  /// Checks a request for a consumer. If the request has a body that is read, prepares to collect it.
   func accept(
     _ request: borrowing HTTPRequestHead, for target: ConsumerTarget, _ body: inout RequestBody?
   ) throws(Problem) -> PendingConsumerRequest {
@@ -120,7 +120,7 @@ extension API {
     do throws(CursorAheadError) {
       start = try target.session.inbox.resolveShown(document.start, now: now).cursor
     } catch {
-      // The start of an existing consumer is ignored.
+      // An error in `start` matters only for a new consumer: for an existing consumer, `start` is ignored.
       guard target.session.consumers.settings(of: target.name) != nil else {
         throw Problem(
           .invalidDocument,
@@ -141,7 +141,8 @@ extension API {
     _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime
   ) throws(Problem) -> ConsumerResult {
     let settlements = try SettleDocument(body).settlements
-    // A worker that extends its leases is still working, but receives nothing meanwhile.
+    // A settlement is a use of the session: a worker that extends its leases is still working, but receives no pushes
+    // in that time.
     target.session.noteUse(at: now)
     let outcomes: [SettlementOutcome]
     do throws(ConsumerRefusal) {
@@ -161,8 +162,8 @@ extension API {
 }
 
 extension ConsumerTarget {
-  /// Throws 409 if the consumer is a webhook, and the request is for a worker or would change the consumer. Only the
-  /// gateway may do that.
+  /// Throws 409 if the consumer is a webhook and the request is a request of a worker or would change the consumer.
+  /// Only the gateway may act as the worker of a webhook, or change its consumer.
   func checkIsOfClients() throws(Problem) {
     switch action {
     case .list, .show, .deadLetters, .removeDeadLetters, .retryDeadLetters: return
@@ -175,8 +176,8 @@ extension ConsumerTarget {
     }
   }
 
-  /// Throws 403 if the consumer has topics that the grant does not allow. The topics may change while a receive is
-  /// held, so they are then checked again.
+  /// Throws 403 if the consumer has topics that the grant does not allow. This is checked again at the end of a held
+  /// receive, since the topics may have changed while it was held.
   func check(_ grant: Grant?) throws(Problem) {
     guard let grant, !grant.topics.isAll, let settings = session.consumers.settings(of: name) else { return }
     try grant.checkConsumer(topics: settings.topics)

@@ -9,7 +9,7 @@ import Sessions
 enum ConsumerJSON {
   // MARK: Consumers
 
-  /// - Parameter webhooks: the webhooks of the session; nil if the consumer is not one of them.
+  /// - Parameter webhooks: the webhooks of the session; nil if the consumer is not the consumer of a webhook.
   static func write(
     _ status: ConsumerStatus, _ webhooks: SessionWebhooks?, _ clock: ClockOffset, into output: inout ByteQueue
   ) {

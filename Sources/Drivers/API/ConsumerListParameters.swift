@@ -3,7 +3,7 @@ import HTTPCodec
 
 /// The parameters of a `GET /v1/consumers`.
 struct ConsumerListParameters {
-  /// Maximum number of consumers in a response. A consumer has up to 25 KB, most of it topics.
+  /// Maximum number of consumers in a response. The document of a consumer has up to 25 KB, most of which are topics.
   static let maximumLimit = 100
 
   private(set) var after = ""

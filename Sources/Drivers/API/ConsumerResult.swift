@@ -17,13 +17,14 @@ enum ConsumerResult {
   case settled([(lease: Lease, settlement: Settlement)], [SettlementOutcome])
   /// - Parameter allowed: the messages that the client may receive.
   case leased(LeasedBatch, allowed: [LeasedMessage])
-  /// - Parameter acknowledgement: the ticket of the request's acknowledgement, if it may not be stored yet.
+  /// - Parameter acknowledgement: the ticket of the request's acknowledgement; nil if there is no acknowledgement that
+  ///   may still be unstored.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
   /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 
-  /// When the leases end if their response is not sent; nil if there are none.
+  /// The time at which the leases expire unless their response is sent; nil if there are no leases.
   var leaseEnd: MonotonicTime? { if case .leased(_, let messages) = self { messages.first?.expires } else { nil } }
 
   /// When the first push in the result arrived.
@@ -37,9 +38,9 @@ enum ConsumerResult {
 
   /// The ticket that must be stored before the response is sent; nil if there is none.
   ///
-  /// A receive without messages does not wait. It changes only the time of the last use and the gap that it reports. If
-  /// these changes are lost, the gap is reported again. A receive that neither acknowledges nor leases anything does
-  /// not wait either.
+  /// A receive that leases no pushes does not wait for the store. It changes only the time of the last use and the gap
+  /// that it reports, and if these changes are lost, the gap is reported again. A receive from a consumer that is not
+  /// work-sharing waits only if it acknowledges pushes.
   func ticket(in consumers: ConcurrentConsumers) -> JournalTicket? {
     switch self {
     case .read(_, let acknowledgement):
@@ -51,7 +52,7 @@ enum ConsumerResult {
 }
 
 extension API {
-  /// Responds once the result is stored.
+  /// Responds with the result. Called when the result is stored.
   func respond(
     with result: ConsumerResult, of target: ConsumerTarget, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
@@ -71,7 +72,7 @@ extension API {
         response.fields.append(target.path)
         response.fields.append("\r\n" as StaticString)
       }
-      // A client cannot put a webhook.
+      // The consumer has no webhook, since a client cannot put the consumer of a webhook.
       ConsumerJSON.write(status, nil, common.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .removed: response.begin(.noContent, nil)
@@ -88,7 +89,7 @@ extension API {
     case .leased(let batch, let stored):
       var messages = stored
       target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
-      // The next holder ends the leases at their stored ends.
+      // At the next holder, the leases have the ends that are stored, so the response must state these.
       if target.session.hasLeft { messages = stored }
       common.metrics.deliveredMessages.add(messages.count)
       response.begin(.ok, "application/json")

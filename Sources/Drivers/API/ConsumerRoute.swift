@@ -13,7 +13,7 @@ struct ConsumerTarget {
   /// The name of the consumer; empty for the list.
   let name: String
   let action: Action
-  /// How long a proxy on the path allows the request to take.
+  /// The time that a proxy on the path allows for the request.
   var longestWait = TimeSpan(nanoseconds: .max)
   /// How long the request may wait until its change is stored.
   var storeWait = API.storeWait

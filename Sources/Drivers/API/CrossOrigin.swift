@@ -2,8 +2,9 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 
-/// The CORS protocol of the Fetch standard, for pages of the origins in `http.origins`. They may send requests to the
-/// API and read the responses. Other origins get no CORS fields, so a browser hides the responses from their pages.
+/// The CORS protocol of the Fetch standard. Pages of the origins in `http.origins` may send requests to the API and
+/// read the responses. Responses to pages of other origins have no CORS fields, so browsers hide these responses from
+/// the pages.
 ///
 /// Immutable, and used by all event loops.
 package struct CrossOrigin: Sendable {
@@ -12,7 +13,7 @@ package struct CrossOrigin: Sendable {
     fileprivate let index: Int
   }
 
-  /// Lower case and without a path, as browsers send them: `https://app.example.org`.
+  /// The allowed origins, in lower case and without a path, as browsers send them: `https://app.example.org`.
   private let origins: [[UInt8]]
 
   init(_ settings: GatewaySettings.HTTP) { origins = settings.origins.map { Array($0.lowercased().utf8) } }
@@ -30,7 +31,7 @@ package struct CrossOrigin: Sendable {
     return nil
   }
 
-  /// Whether a browser asks for permission before it sends a page's request.
+  /// Whether this is a preflight, by which a browser finds out whether it may send the actual request of a page.
   static func isPreflight(_ request: borrowing HTTPRequestHead) -> Bool {
     request.method == .options && request.fields.contains(.accessControlRequestMethod)
   }
@@ -56,9 +57,9 @@ package struct CrossOrigin: Sendable {
     fields.appendField("Access-Control-Expose-Headers", Self.exposed)
   }
 
-  /// Writes the fields of the response to a preflight: the requests that pages of `origin` may send to any path. A
-  /// preflight has no credentials, so its response must not depend on which resources exist. A page can read the 404 or
-  /// 405 of its actual request.
+  /// Writes the fields of the response to a preflight. They allow the requests that pages of `origin` may send to any
+  /// path. A preflight has no credentials, so its response must not depend on which resources exist. If a resource does
+  /// not exist, the page can read the 404 or 405 of its actual request.
   func writePreflight(for origin: Origin, allowsCredentials: Bool, into fields: inout ByteQueue) {
     writeOrigin(origin, allowsCredentials, into: &fields)
     fields.appendField("Access-Control-Allow-Methods", Router.allMethods)

@@ -36,7 +36,7 @@ private struct WaitingDelivery: HolderRequest {
   let session: Session
   let id: DeliveryTerms.Issued
   let deadline: MonotonicTime
-  /// The client, if it may read the replies to its own calls.
+  /// The client; nil unless it may read the replies to its own calls.
   let caller: Grant?
 
   var heldCount: Gauge? { nil }
@@ -47,8 +47,8 @@ private struct WaitingDelivery: HolderRequest {
       ? .ready : .wait(session.upstream.deliveryNotifier, until: deadline)
   }
 
-  /// Whether a client has closed a stored session, so that no message gets a state any more. A session that is not
-  /// stored gives each message a final state when it ends.
+  /// Whether the session is stored and a client has closed it. In such a session, no message gets a final state any
+  /// more. A session that is not stored gives each message a final state when the session ends.
   private var isClosed: Bool { session.inbox.isClosed && session.upstream.isStored }
 
   private var sequence: UInt64 { id.number }
@@ -93,7 +93,7 @@ private struct WaitingDelivery: HolderRequest {
     response.content.text.append("}\n" as StaticString)
   }
 
-  /// Writes the response for an id that was issued and whose message has no stored outcome.
+  /// Writes the response for an id that was issued and whose message has no known outcome.
   private func writeUnknown(into response: inout Response) {
     response.begin(.ok, "application/json")
     DeliveryJSON.begin(of: session, ofTerm: id.term, into: &response.content.text)
@@ -110,25 +110,25 @@ private struct WaitingDelivery: HolderRequest {
 /// A delivery in a response: `{"id":"…","state":"…","session":"…"}`. The id ends with the number of the message. The
 /// caller writes this number between the two parts.
 enum DeliveryJSON {
-  /// Writes everything before the number of a message, in the term in which the number was issued.
+  /// Writes the text before the number of a message, with the term in which the number was issued.
   static func begin(of session: Session, _ number: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryTerms.prefix(of: number))
   }
 
-  /// Writes everything before a number that was issued in `term`.
+  /// Writes the text before the number of a message whose number was issued in `term`.
   static func begin(of session: Session, ofTerm term: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryTerms.prefix(ofTerm: term))
   }
 
-  /// Writes everything after the number except the final brace.
+  /// Writes the text after the number, except the final brace.
   static func end(with state: DeliveryState, of session: Session, into output: inout ByteQueue) {
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)
     output.append("\",\"session\":\"" as StaticString)
-    // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each
-    // message.
+    // The name is not escaped, since that would copy it for each message. A session name contains no character that
+    // JSON must escape (see `SessionName`).
     output.append(session.name)
     output.append("\"" as StaticString)
   }

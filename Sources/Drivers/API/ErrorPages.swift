@@ -1,14 +1,15 @@
 import ByteStreams
 import HTTPCodec
 
-/// The pages of the problem types, `/errors/{type}`: the cause, and the remedy. Each is a section of `docs/errors.md`,
-/// which is embedded in the program.
+/// The pages of the problem types, `/errors/{type}`. A page explains the cause and the remedy. It is a section of
+/// `docs/errors.md`, which is embedded in the program.
 enum ErrorPages {
-  /// Text first: `*/*` gets text, since a terminal can show it. Browsers request HTML by name.
+  /// Text is the first, so that a client that accepts `*/*` gets text, which a terminal can show. Browsers request HTML
+  /// by name.
   static let representations = [Representation.text, .html]
 
-  /// Rendered on the first request for a page, since reading the document takes longer than any other request. All
-  /// pages together are smaller than 100 KiB.
+  /// All pages are rendered on the first request for a page. They are kept, since rendering the document takes longer
+  /// than any other request. All pages together are smaller than 100 KiB.
   private static let pages: [Problem.Kind: (text: ByteString, html: ByteString)] = {
     let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
     var pages: [Problem.Kind: (text: ByteString, html: ByteString)] = [:]
@@ -109,8 +110,8 @@ enum ErrorPages {
     body(.text(rest))
   }
 
-  /// Links to other problem types lead to pages of this server. Other documents are not served, so a link to one is
-  /// replaced by its file name.
+  /// Returns a link. Links to other problem types lead to pages of this server. Other documents are not served, so a
+  /// link to such a document is replaced by its file name.
   private static func linked(_ label: Substring, to target: Substring) -> Span {
     if target.hasPrefix("#") { return .link(label: label, target: "/errors/" + target.dropFirst()) }
     return .text("\(label) (docs/\(target.prefix { $0 != "#" }))"[...])

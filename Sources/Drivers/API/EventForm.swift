@@ -19,7 +19,7 @@ final class EventParameters: Sendable {
 }
 
 extension EventFormat {
-  /// Describes the error of a namespace that is not configured.
+  /// The text of the error for a namespace that is not configured.
   func unknown(namespace: [UInt8], of session: Session) -> String {
     let names = namespaceNames.joined(separator: ", ")
     return
@@ -27,8 +27,8 @@ extension EventFormat {
   }
 }
 
-/// How the body of a request becomes an event of a Socket.IO upstream. The body is the envelope, or, with the parameter
-/// `event`, the event's only argument.
+/// How the body of a request becomes an event of a Socket.IO upstream. The body is the envelope of the event. With the
+/// parameter `event`, the body is the only argument of the event.
 struct EventForm {
   let parameters: EventParameters?
   let form: IncomingMessage.Form
@@ -78,7 +78,7 @@ struct EventForm {
     if let namespace = parameters?.namespace { parts.namespace = namespace }
     let isText = form != .binary && UTF8StreamValidator.isValid(content.span)
     if content.isEmpty {
-      // No argument.
+      // An empty body means that the event has no argument.
     } else if isJSON {
       guard isText, JSONValidator.isValid(content.span) else {
         throw Problem(.invalidDocument, "the body, which is the argument of the event, is not valid JSON")
@@ -119,7 +119,8 @@ struct EventForm {
     }
   }
 
-  /// `Retry-After`, in seconds, of an event for a namespace that will be joined only by the next connection.
+  /// `Retry-After`, in seconds, for an event whose namespace has ended. Only the next connection joins the namespace
+  /// again.
   private static var endedNamespaceWait: Int { 60 }
 
   /// Throws if the upstream would not accept the event.
@@ -132,7 +133,8 @@ struct EventForm {
     if let missing = session.upstream.missing(namespace: event.namespace) {
       let reason = missing.reason.map { $0.isEmpty ? "" : ": \($0)" } ?? ""
       let detail = "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))"
-      // Nothing on this connection joins the namespace again, so repeating the request every second would be useless.
+      // The present connection does not join the namespace again, so it would be useless to repeat the request every
+      // second.
       let hasEnded = missing.state == .refused || missing.state == .disconnected
       throw Problem(
         .upstreamDown,

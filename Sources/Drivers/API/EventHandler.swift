@@ -10,7 +10,8 @@ import UpstreamProtocol
 
 /// Events and acknowledgements for a Socket.IO upstream.
 extension API {
-  /// Returns the records of a batch. `failure` is the error of the line after these events.
+  /// Returns the records of the events of a batch. `failure` is the error of the line after these events; nil if every
+  /// line is an event.
   func records(
     of events: [EventContent], _ failure: Problem?, for session: Session
   ) throws(Problem) -> [ByteSlice] {

@@ -2,8 +2,8 @@ import Access
 import ByteStreams
 import HTTPServer
 
-/// The client of a forwarded request: its identity and rights, as its own gateway has determined them. The holder of
-/// the session trusts them, since only gateways have the secret.
+/// The client of a forwarded request: its identity and rights, as the forwarding gateway has determined them. The
+/// holder of the session trusts these values, since only gateways have the secret that the request contains.
 ///
 /// The field `Drawbridge-Client` has the parts `principal;scopes;sessions;topics;expires;origin`. Names are in base64,
 /// and the names of a list are separated by commas. Numbers are decimal, or hexadecimal in the origin.

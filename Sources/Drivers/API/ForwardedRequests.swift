@@ -9,13 +9,13 @@ import Peers
 import Reactor
 import Sessions
 
-/// Requests for a session that is not local. Polls and streams are not among them, since every gateway has the
-/// pushes.
+/// Requests for a remote session, which are forwarded to its holder. Polls and streams are not forwarded, since every
+/// gateway has the pushes.
 ///
 /// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. The
 /// holder checks parameters and content, and applies the limits of messages.
 extension Route {
-  /// The session whose holder executes the request; nil if every gateway does.
+  /// The session whose holder must execute the request; nil if every gateway can execute the request.
   func forwardedSession(in sessions: SessionDirectory) -> Session? {
     switch self {
     case .send(let session), .delivery(_, let session), .distantDelivery(let session), .call(let session),
@@ -23,7 +23,7 @@ extension Route {
       session
     case .consumer(let target): target.session
     case .putSession(let name): sessions.find(Array(name.utf8).span)
-    // A session is removed from the list of sessions, which every gateway can change.
+    // A DELETE removes a session from the list of sessions. Every gateway can change this list.
     case .closeSession, .receive, .sessions, .reload, .document, .errorPage, .live, .started, .metrics, .history,
       .status, .ready, .options:
       nil
@@ -39,14 +39,15 @@ extension Route {
     case .consumer(let target):
       switch target.action {
       case .list, .show, .put, .remove, .deadLetters, .removeDeadLetters: .harmless
-      // The second time, the leases would be invalid, or nothing would be left to retry.
+      // The response to a repetition would be wrong: the leases would already be invalid, or no dead letter would be
+      // left to retry.
       case .receive, .settle, .retryDeadLetters: .harmful
       }
     default: .harmless
     }
   }
 
-  /// Whether a wait of the request ends when the server drains, even if nothing has happened.
+  /// Whether a wait of the request ends when the server drains, even if its condition is not met.
   fileprivate var endsAtDrain: Bool {
     switch self {
     case .delivery, .distantDelivery: true
@@ -56,7 +57,7 @@ extension Route {
   }
 }
 
-/// A request to be forwarded, as known from its head.
+/// A request that must be forwarded, or may have to be, with everything that its head states.
 struct RequestToForward {
   let session: Session
   let method: HTTPMethod
@@ -64,26 +65,27 @@ struct RequestToForward {
   /// The fields that a handler reads, and the fields of the gateways.
   let fieldLines: [UInt8]
   let repetition: ForwardingRepetition
-  /// Whether it counts as a request that may wait. The holder reads its parameters, which may exclude a wait.
+  /// Whether the request is counted as a request that may wait. Its parameters may exclude a wait, but only the holder
+  /// reads them.
   let mayWait: Bool
   let endsAtDrain: Bool
-  /// The effect that it may have had once the holder has it.
+  /// The effect that the request may have had after it was sent to the holder.
   let effect: HeldEffect
-  /// How long it may take at the holder.
+  /// The time that the request may take at the holder.
   let time: TimeSpan
-  /// Whether the client waits for more than its execution.
+  /// Whether the request may take longer than its execution because it waits, for example for a push or a state.
   let waits: Bool
-  /// The client for which it is counted.
+  /// The client for which the request is counted.
   let client: UInt64
-  /// Whether the request only reads, if its response is the document of a session, to which this gateway adds its part;
-  /// nil for any other response.
+  /// nil unless the response is the document of a session, to which this gateway adds its part. If it is, whether the
+  /// request only reads the document.
   let readsDocument: Bool?
 
   private static func effect(of route: Route, _ request: borrowing HTTPRequestHead) -> HeldEffect {
     if request.method == .get || request.method == .head { return .none }
     switch route {
     case .call: return .changeAndData
-    // If the connection ends, the holder takes back the leases.
+    // A receive has no lasting effect: if the connection ends, the holder takes back the leases.
     case .consumer(let target) where target.action == .receive:
       return QueryParameter.unvalidated(of: request).contains(.ack) ? .changeAndData : .none
     default: return .change
@@ -106,7 +108,7 @@ struct RequestToForward {
     switch route {
     case .call: mayWait = true
     case .consumer(let target): mayWait = target.action == .receive
-    // A message makes the request wait only for a state that the query names.
+    // A POST of messages waits only if the query names a state (`until`).
     case .send: mayWait = QueryParameter.unvalidated(of: request).contains(.until)
     case .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
@@ -115,7 +117,7 @@ struct RequestToForward {
     let wait = mayWait ? WaitParameter.longest(request, default: standard, delivery) : .zero
     waits = wait > .zero
     switch route {
-    // A call is not stored, and ends with its wait.
+    // A call is not stored, and ends when its wait ends, so no time for the store is added.
     case .call: time = wait
     default: time = request.method == .get || request.method == .head ? wait : wait + API.storeWait
     }
@@ -134,7 +136,7 @@ struct RequestToForward {
     self.target = target.bytes.text()
     var lines = ByteQueue()
     for index in 0..<request.fields.count where request.fields.field(at: index).isForwarded {
-      // This gateway cannot add its part to a compressed document.
+      // The holder must not compress the document, since this gateway could not add its part to it.
       if readsDocument != nil, request.fields.field(at: index) == .acceptEncoding { continue }
       lines.append(request.fields.field(at: index).name)
       lines.append(": " as StaticString)
@@ -155,8 +157,8 @@ struct RequestToForward {
 }
 
 extension HTTPFieldName {
-  /// Whether a handler or the access log uses the field. X-Request-Id is added separately, since the gateway chooses
-  /// one if the client has not.
+  /// Whether a handler or the access log uses the field. X-Request-Id is added separately, since the gateway chooses an
+  /// id if the client has sent none.
   fileprivate var isForwarded: Bool {
     switch self {
     case .accept, .acceptEncoding, .contentEncoding, .contentType, .idempotencyKey, .prefer, .topic, .traceparent,
@@ -190,7 +192,7 @@ extension API {
     guard let grant, let session = route.forwardedSession(in: common.sessions), !session.isHere else {
       return nil
     }
-    // This gateway itself responds that there is no holder.
+    // Without a holder, this gateway itself responds with the document of the session.
     if case .session = route, session.placement.isShared, session.placement.place == .nowhere { return nil }
     if request.framing != .none { body = RequestBody(request.framing, limit: common.settings.http.bodyBytes) }
     return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
@@ -205,9 +207,10 @@ extension API {
       request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, common.settings.delivery)
   }
 
-  /// Lets a request that waits here continue at the next holder if this gateway loses the session meanwhile. The
-  /// request must be safe to execute twice, or take back its effects. This excludes messages, which are stored here or
-  /// not at all, and calls, which belong to the connection that sends them.
+  /// Makes a request that can wait movable: if this gateway loses the session while the request waits, the request
+  /// continues at the next holder. It must be safe to execute such a request twice, or its first effect must be taken
+  /// back. So messages are excluded, which are stored by this gateway or not at all. Calls are excluded, too, since
+  /// they belong to the connection that has sent them.
   func movable(
     _ pending: PendingRequest, _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?,
     from origin: ClientOrigin
@@ -222,7 +225,7 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(Problem) -> Outcome {
     guard let forwarder else { throw Self.holderUnavailable }
-    // No holder will be found before the store works.
+    // Without the store, no gateway can become the holder, so it would be useless to wait for one.
     if request.session.placement.place == .nowhere, let problem = common.storeProblem { throw problem }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
@@ -238,7 +241,7 @@ extension API {
       HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain, effectAtHolder: request.effect))
   }
 
-  /// Returns the message for the holder, from a request that is complete now.
+  /// Returns the request in the form in which it is sent to the holder. The body of the request must be complete.
   func message(
     of request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, _ response: inout Response
   ) -> ForwardedRequest {
@@ -258,7 +261,8 @@ extension API {
     )
   }
 
-  /// The problem of a request for a session without a known holder: the store's problem if it does not work.
+  /// The problem of a request for a session without a known holder. If the store does not work, this is the problem of
+  /// the store.
   var noHolder: Problem { common.storeProblem ?? Self.holderUnavailable }
 
   static var outcomeUnknown: Problem {
@@ -291,16 +295,18 @@ extension API {
   }
 }
 
-/// A request that waits here until this gateway loses the session, and then for the response of the next holder.
+/// A request that waits at this gateway. If this gateway loses the session, the request is sent to the next holder, and
+/// waits for its response.
 final class HeldMovableRequest: WaitingRequest {
   private let request: any HolderRequest
   private let session: Session
   private let message: ForwardedRequest
   private let api: API
   private var hasMoved = false
-  /// The effect that the request had before it moved. At the next holder it has no further effect.
+  /// The effect that the request had before it moved. It has no additional effect at the next holder.
   private var effectBefore = HeldEffect.none
-  /// nil before it has moved, and if too many requests wait for other gateways.
+  /// The exchange with the next holder. nil if the request has not moved, or if too many requests wait for other
+  /// gateways.
   private var exchange: ForwardedExchange?
 
   init(_ request: any HolderRequest, _ session: Session, _ message: ForwardedRequest, _ api: API) {
@@ -363,8 +369,8 @@ private struct HeldForward: WaitingRequest {
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep { exchange.step(endsAtDrain: endsAtDrain) }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    // Without an outcome, the server is draining. A request that ends because of that has no effect at the holder,
-    // which notices the end of the connection: a receive takes back its leases.
+    // If there is no outcome, the request ends because the server is draining. The holder detects the end of the
+    // connection, and undoes the effect of such a request: it takes back the leases of a receive.
     let outcome = exchange.outcome ?? (endsAtDrain ? .unavailable : exchange.failure)
     exchange.cancel()
     api.write(outcome, into: &response)

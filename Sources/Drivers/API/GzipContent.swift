@@ -5,7 +5,7 @@ import Deflate
 enum GzipContent {
   /// The maximum ratio of sizes that DEFLATE can achieve.
   static var maximumRatio: Int { 1_032 }
-  /// Content of up to this size, in bytes, may have any ratio.
+  /// Up to this size of the content, in bytes, the ratio is not limited.
   private static var freeBytes: Int { 1 << 20 }
 
   /// - Parameters:

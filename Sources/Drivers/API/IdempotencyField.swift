@@ -8,21 +8,22 @@ import Sessions
 /// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and the media type that a repetition must
 /// have, too.
 struct IdempotencyField {
-  /// Longest key, in bytes. A UUID has 36, and the digest of a request up to 128 in hexadecimal.
+  /// Longest key, in bytes. A UUID has 36 bytes. The digest of a request has up to 128 hexadecimal digits.
   private static let longestKey = 255
 
   private let key: [UInt8]
-  /// Whether the key is the id of a forwarded request. Such keys are in a table of their own.
+  /// Whether the key is the id of a forwarded request. The ids of forwarded requests are in a table of their own.
   let isForwarded: Bool
-  /// How long the forwarding gateway may repeat the request; nil if it does not state a time.
+  /// For how long the forwarding gateway may repeat the request; nil if it does not state a time.
   let retention: TimeSpan?
-  /// Lower case, without parameters.
+  /// The media type of the content, in lower case and without parameters.
   private let mediaType: [UInt8]
 
-  /// Returns nil without the field. `Content-Type` must have been validated.
+  /// Returns nil if the request does not have the field. `Content-Type` must have been validated.
   init?(_ request: borrowing HTTPRequestHead) throws(Problem) {
     guard let value = request.fields.first(.idempotencyKey) else { return nil }
-    // A string of structured fields, as the draft requires, or as most clients send it: without quotation marks.
+    // The draft requires a string of RFC 8941, with quotation marks. Most clients send the key without quotation marks,
+    // which is accepted, too.
     let key = value.withoutQuotes()
     guard !key.isEmpty, key.count <= Self.longestKey, key.isKey() else {
       throw Problem(
@@ -36,7 +37,7 @@ struct IdempotencyField {
     if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
   }
 
-  /// Uses the id of a forwarded request as its key. For a request without a key of the client.
+  /// Uses the id of a forwarded request as its key. Called if the client has sent no key.
   init?(ofForwarded request: borrowing HTTPRequestHead) {
     guard let id = ForwardedID.read(request) else { return nil }
     key = [UInt8](copying: id)
@@ -53,22 +54,23 @@ struct IdempotencyField {
     return [UInt8](copying: contentType.extracting(first: end)).map { ASCII.lowercased($0) }
   }
 
-  /// The key with its scope.
+  /// The key of the table: a digest of the client's key and of the scope in which the key is unique, which is the
+  /// principal and the session.
   func key(of principal: String, in session: Session) -> IdempotencyTable.Key {
     var text = ByteQueue()
-    // The length comes first, since the subject of a token may contain any character. A session's name contains no zero
-    // byte.
+    // The principal is preceded by its length, since the subject of a token may contain any character. The name of the
+    // session is followed by a zero byte, which no name contains.
     text.append(decimal: principal.utf8.count)
     text.append(UInt8(0))
     text.append(principal)
     text.append(session.name)
     if let creation = session.creation {
-      // A session that was created again under the same name is a different session. The delivery prefix would not
-      // suffice, since it changes with each term.
+      // A session that was created again under the same name is a different session, so the incarnation is included.
+      // The prefix of delivery ids could not be used instead, since it changes with each term.
       text.append(UInt8(0))
       text.append(hexadecimal: creation.incarnation, digits: 16)
     }
-    // A key of a client never begins with the text for forwarded requests.
+    // The following text distinguishes the ids of forwarded requests from the keys of clients.
     text.append(isForwarded ? "\0forwarded\0" as StaticString : "\0messages\0")
     text.append(key)
     return IdempotencyTable.Key(Digest.sha256(text.bytes).span)

@@ -12,20 +12,21 @@ import UpstreamProtocol
 struct IncomingCall {
   /// The default wait for the reply.
   static var defaultWait: TimeSpan { .seconds(10) }
-  /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
+  /// The maximum size of an id, in bytes of JSON. The session keeps the id of every call, for up to a minute after the
+  /// timeout of the call.
   private static var idLimit: Int { 256 }
 
   private let isCompressed: Bool
   private let limits: IncomingMessage.Limits
   let timeToLive: TimeSpan?
-  /// How long it has waited at another gateway. Counts towards its TTL and wait.
+  /// How long the call has waited at another gateway. This time is part of its TTL and of its wait.
   let waited: TimeSpan
-  /// How calls are related to their replies; nil for an event.
+  /// How a reply is assigned to its call; nil for an event.
   private let correlation: Correlation?
   /// How the body becomes an event; nil unless the upstream speaks Socket.IO.
   let event: EventForm?
   let wait: TimeSpan
-  /// The granted wait if it was requested by `Prefer`, which the response confirms; otherwise nil.
+  /// The granted wait if `Prefer` has requested it, so that the response confirms it; otherwise nil.
   let preferredWait: TimeSpan?
 
   init(
@@ -83,14 +84,14 @@ struct IncomingCall {
       asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
     preferredWait = preferred == nil ? nil : granted
     wait = WaitParameter.left(of: granted, for: request)
-    // The client would not get the reply.
+    // No time is left in which the client could get the reply.
     if wait == .zero, waited > .zero { throw API.holderUnavailable }
   }
 
   /// The size in bytes from which the body is read on another thread.
   var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
 
-  /// Returns the content of the body, which was prepared or is read now.
+  /// Returns the content of the body. Reads the body now if it was not prepared on another thread.
   ///
   /// - Parameters:
   ///   - format: the format of events; nil unless messages are events.
@@ -145,7 +146,7 @@ struct IncomingCall {
     return id
   }
 
-  /// Refuses an id that is too large to be kept, or that cannot be embedded in the document of a delivery.
+  /// Throws if the id is too large to be kept, or cannot be embedded in the document of a delivery.
   private func refuse(id: Span<UInt8>) throws(Problem) {
     guard id.count <= Self.idLimit else {
       throw Problem(
@@ -177,7 +178,7 @@ enum CallContent: Sendable {
   case event(EventContent)
 }
 
-/// The request of a call, with an id of the gateway in place of the client's.
+/// The request of a call, with an id of the gateway in place of the client's id.
 struct CallRequest: Sendable {
   let id: CallID
   /// The range of the id in `message`.

@@ -5,12 +5,12 @@ import HTTPCodec
 struct IncomingMessage {
   enum Form {
     case text, binary, lines
-    /// Without `Content-Type`: text if the body is UTF-8, else binary.
+    /// The request has no `Content-Type`. The message is text if the body is UTF-8, otherwise binary.
     case undeclared
   }
 
   let form: Form
-  /// Whether the body is declared as JSON. A body that the query declares as binary is opaque, whatever its
+  /// Whether the body is declared as JSON. False for a body that the query declares as binary, whatever its
   /// `Content-Type`.
   let isJSON: Bool
   private let isCompressed: Bool
@@ -20,7 +20,7 @@ struct IncomingMessage {
 
   /// The limits of a request, from the `http` and `delivery` settings.
   struct Limits {
-    /// Maximum size of the body in bytes, also after inflation.
+    /// Maximum size of the body in bytes, both before and after inflation.
     let bodyBytes: Int
     /// Maximum ratio of the size after inflation to the size before it.
     let inflationRatio: Int
@@ -47,8 +47,8 @@ struct IncomingMessage {
     idempotency = try IdempotencyField(request)
   }
 
-  /// For a request that another gateway has forwarded and may repeat: accepts the messages once under the id of the
-  /// request, unless the client has sent a key.
+  /// Called for a request that another gateway has forwarded and may repeat. The id of the request then acts as the
+  /// idempotency key, unless the client has sent a key.
   mutating func acceptOnce(_ request: borrowing HTTPRequestHead) {
     if idempotency == nil { idempotency = IdempotencyField(ofForwarded: request) }
   }
@@ -84,7 +84,8 @@ struct IncomingMessage {
     return .text
   }
 
-  /// Returns the form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
+  /// Returns the form of a body. The query may state the kind of the message, for clients that cannot set
+  /// `Content-Type`.
   static func form(_ form: Form, of kind: MessageKind?) throws(Problem) -> Form {
     guard let kind else { return form }
     if form == .lines {
@@ -130,10 +131,11 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
-  /// The size in bytes from which the body is read on another thread, if it is read.
+  /// The size in bytes from which the body is read on another thread. Does not apply to a body that is passed on
+  /// unread.
   var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
 
-  /// Whether the content of the body matters, so that it is not only passed on.
+  /// Whether the content of the body must be read, and not only passed on.
   var isExamined: Bool { isCompressed || form != .binary || idempotency != nil }
 
   /// Returns the body without its content coding.
@@ -152,9 +154,9 @@ struct IncomingMessage {
     return Item(payload: ByteString(plain), kind: isText ? .text : .binary)
   }
 
-  /// Returns the messages in the decoded body of a batch, validated. All are text.
+  /// Returns the messages in the decoded body of a batch, validated. All messages of a batch are text.
   func lines(in plain: [UInt8]) throws(Problem) -> [ByteSlice] {
-    // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole body is.
+    // In UTF-8, no sequence of several bytes contains a line feed. So every line is valid if the whole body is valid.
     guard UTF8StreamValidator.isValid(plain.span) else {
       let number = BatchLines.firstInvalid(in: plain.span)
       throw Problem(

@@ -3,13 +3,13 @@ import Host
 import Metrics
 import Reactor
 
-/// Measures requests and deliveries of pushes on one event loop, in the loop's parts of the histograms.
+/// Measures requests, and deliveries of pushes, on one event loop. Each loop has its own part of each histogram.
 ///
-/// The responses of a turn are sent at its end, so they are measured then. No clock is read for it: requests are
-/// counted during the turn, and the loop has the times at which the turn began and ended.
+/// The responses of a turn are sent at the end of the turn, so they are measured at that time. This reads no clock:
+/// requests are only counted during the turn, and the loop knows the times at which the turn began and ended.
 package final class LoopLatencies: TurnObserver {
-  /// The kinds of requests. Requests that wait for data are measured as another interval, or not at all, since their
-  /// clients choose how long to wait.
+  /// The kinds of requests. Requests that wait for data are not among them, since their clients choose how long to
+  /// wait. They are measured as an `Interval` or not at all.
   enum Request: Int, CaseIterable {
     case send, poll, delivery, consumer, session, management, other
   }
@@ -20,7 +20,7 @@ package final class LoopLatencies: TurnObserver {
     case pushToPoll, pushToStream, pushToConsumer
     /// From a call to its reply.
     case call
-    /// Like `Request.send`, for messages that had to be stored first.
+    /// Like `Request.send`, but for messages that had to be stored before the response.
     case storedSend
   }
 
@@ -31,14 +31,15 @@ package final class LoopLatencies: TurnObserver {
     var count = 1
   }
 
-  /// Maximum number of groups kept until the end of the turn. Further groups are measured at once, which reads the
-  /// clock.
+  /// Maximum number of groups kept until the end of the turn. Further groups are measured at once, for which the clock
+  /// is read.
   private static var maximumGroups: Int { 64 }
 
   private let turns: Histogram.Part
   private let requests: [Histogram.Part]
   private let intervals: [Histogram.Part]
-  /// The number of responses to each kind of request in this turn, and the set of kinds with any.
+  /// The number of responses to each kind of request in this turn, and the set of kinds for which this number is not
+  /// zero.
   private var finished = InlineArray<7, Int>(repeating: 0)
   private var finishedKinds: UInt8 = 0
   private var groups: [Group] = []
@@ -90,9 +91,9 @@ package final class LoopLatencies: TurnObserver {
 /// thousands of series.
 struct LatencyMetrics: Sendable {
   let turns: Histogram
-  /// In the order of `LoopLatencies.Request`.
+  /// The histograms of the kinds of requests, in the order of `LoopLatencies.Request`.
   let requests: [Histogram]
-  /// In the order of `LoopLatencies.Interval`.
+  /// The histograms of the intervals, in the order of `LoopLatencies.Interval`.
   let intervals: [Histogram]
 
   init(_ registry: MetricsRegistry) {

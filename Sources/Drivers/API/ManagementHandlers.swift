@@ -14,14 +14,14 @@ import UpstreamSession
 /// Handlers for operators and orchestrators.
 extension API {
   /// `GET /readyz`. Ready means that clients are served and at least one configured session is connected, or connects
-  /// on demand and has not failed. Sessions that clients create do not count.
+  /// on demand and has not failed. Sessions that clients have created are not considered.
   ///
-  /// With `exclude=upstream`, the upstream does not matter, since messages are queued while it is down. This is for a
-  /// load balancer in front of several gateways with the same upstream: otherwise none would be ready while the
-  /// upstream is down.
+  /// With `exclude=upstream`, the upstream is not considered, since messages are queued while it is down. This is for a
+  /// load balancer in front of several gateways with the same upstream. Without the parameter, none of these gateways
+  /// would be ready while the upstream is down.
   func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
     let sessions = common.sessions.all
-    // If this gateway is not the holder of a session, another gateway has its upstream connection.
+    // Remote sessions are not considered, since another gateway has their upstream connection.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
     let store = common.store
     let redisProblem = common.settings.store.engine == .redis ? store.redisProblem : nil
@@ -58,7 +58,8 @@ extension API {
     }
   }
 
-  /// Writes the page's figures of the whole gateway. They contain nothing of a session, since they need no credentials.
+  /// Writes the figures that the page shows of the whole gateway. They reveal nothing about a single session, since
+  /// this path needs no credentials.
   private func writeFigures(at now: MonotonicTime, into output: inout ByteQueue) {
     let sums = common.sessions.sums
     let metrics = common.metrics
@@ -139,7 +140,8 @@ extension API {
     output.append(snapshot.desired == .up ? "" : ", requested by an operator")
     if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
     output.append("\n")
-    // This path needs no credentials. Details of the upstream are shown only if other paths need none either.
+    // This path never needs credentials. So details of the upstream are shown only if the other paths need no
+    // credentials either.
     if common.access.isOpen {
       output.append("upstream     \(snapshot.url)\n")
       if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {

@@ -4,8 +4,8 @@ import HTTPServer
 import Idempotency
 import UpstreamProtocol
 
-/// The validated content of a `POST /v1/messages`. It depends on the body and the head, not on the state of a session.
-/// The cases that are rare or large are indirect, so that the usual message is copied at little cost.
+/// The validated content of a `POST /v1/messages`. The content depends on the body and the head, and not on the state
+/// of a session. The cases that are rare or large are indirect, so that copies of the usual case are cheap.
 enum MessageContent: Sendable {
   case item(IncomingMessage.Item)
   case lines([ByteSlice])
@@ -29,12 +29,12 @@ struct EventContent: Sendable {
   }
 }
 
-/// The body of a `POST /v1/messages`, without its content coding. The rare case is indirect, so that a small body is
-/// copied at little cost.
+/// The body of a `POST /v1/messages`, without its content coding. The rare case is indirect, so that copies of a small
+/// body are cheap.
 enum MessageBody: Sendable {
   /// A small body. Its content is read when needed.
   case plain([UInt8])
-  /// A body that was read on another thread. The key is nil if the request has none.
+  /// A body that was read on another thread. `fingerprint` is nil if the request has no idempotency key.
   indirect case prepared(Result<MessageContent, Problem>, fingerprint: IdempotencyTable.Key?)
 }
 
@@ -50,7 +50,7 @@ extension IncomingMessage {
     return .plain(try decoded(body.bytes))
   }
 
-  /// Reads a whole body, before its request is finished.
+  /// Reads a whole body, on another thread, before the loop finishes its request.
   func prepared(_ bytes: [UInt8], _ format: (any EventFormat)?) -> Result<MessageBody, Problem> {
     Result { () throws(Problem) in
       let plain = try decoded(bytes)

@@ -3,7 +3,7 @@ import HTTPServer
 import Inbox
 
 /// The content of the response to a poll in the formats other than `MessagesJSON`. The position and the gap are in
-/// header fields. A stream has the same lines.
+/// header fields. The lines of a stream have the same form.
 enum MessagesContent {
   /// One message per line. A message that is JSON may contain line breaks between its tokens, which become spaces.
   static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {

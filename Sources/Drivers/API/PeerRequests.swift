@@ -10,8 +10,8 @@ import Sessions
 
 /// Requests that another gateway has forwarded, because their sessions are local here.
 extension API {
-  /// Returns the client of a forwarded request, which its own gateway has admitted. Throws 403 unless the sender is a
-  /// gateway.
+  /// Returns the client of a forwarded request, which the forwarding gateway has admitted. Throws 403 unless the sender
+  /// is a gateway.
   func admitPeer(
     _ request: borrowing HTTPRequestHead, _ context: inout RequestContext?
   ) throws(Problem) -> Grant {
@@ -31,13 +31,13 @@ extension API {
     }
     let forwarded = RequestContext(nil, allowsCredentials: false, nil)
     forwarded.forwardedOrigin = client.origin
-    // The client's gateway counts requests, and this gateway counts messages.
+    // The forwarding gateway has counted the request. This gateway counts only its messages.
     forwarded.client = common.limiter.client(client.grant.principal, at: client.origin)
     context = forwarded
     return client.grant
   }
 
-  /// Marks the request as a peer's, and sets the id under which its messages are accepted once.
+  /// Marks the request as forwarded by a peer, and sets the id by which its messages are accepted only once.
   func acceptFromPeer(
     _ pending: PendingRequest, _ route: Route, _ request: borrowing HTTPRequestHead
   ) -> PendingRequest {
@@ -47,20 +47,21 @@ extension API {
       return .fromPeer(.send(message, to: session), of: session, movesOn: true)
     }
     var movesOn = route.repetition != .harmful
-    // A receive that ends here takes back its leases.
+    // A receive that ends at this gateway takes back its leases, so it can move.
     if case .consumer(let target) = route, target.action == .receive { movesOn = true }
     return .fromPeer(pending, of: session, movesOn: movesOn)
   }
 
-  /// Whether a request of a peer must be refused, because its session is not local. It is not forwarded again: the peer
-  /// itself looks for the holder.
+  /// Whether a request of a peer must be refused, because its session is not local. The request is not forwarded again,
+  /// since the peer itself looks for the holder.
   func isMisdirected(_ route: Route) -> Bool {
     guard let session = route.forwardedSession(in: common.sessions) else { return false }
     return !session.isHere
   }
 
-  /// Responds with 421, which no client sees. Without content, it means that nothing was done. With content, messages
-  /// may be stored and sent; the next holder still accepts them only once.
+  /// Responds with 421, which no client sees. Without content, the response means that the request had no effect. With
+  /// content, it means that messages may have been stored and sent. Even then, the next holder does not accept them a
+  /// second time.
   func misdirect(leaving residue: Residue = .nothing, into response: inout Response) {
     forwarder?.network.metrics.misdirected.add()
     response.reset()
@@ -69,8 +70,8 @@ extension API {
   }
 }
 
-/// A held request of a peer. If this gateway loses the session meanwhile, and the request was not executed or can be
-/// repeated, the peer sends it to the next holder.
+/// A held request of a peer. If this gateway loses the session while the request is held, the peer sends the request to
+/// the next holder, provided that it was not executed or can be repeated.
 final class HeldPeerRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let session: Session
@@ -107,7 +108,8 @@ final class HeldPeerRequest: WaitingRequest {
     let residue = request.residue
     if canFinish {
       request.finish(at: now, into: &response)
-      // The loss of the session may have caused a refusal.
+      // If the session has left, its loss may be the reason why the request was refused, so the peer must try the next
+      // holder.
       guard session.hasLeft, !response.refusal.isEmpty else { return }
     } else {
       request.abandon()

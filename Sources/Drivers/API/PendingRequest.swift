@@ -16,10 +16,11 @@ enum PendingRequest {
   indirect case read(Route, Representation)
   /// A request that another gateway executes.
   indirect case forward(RequestToForward)
-  /// A request that waits here, and continues at the next holder if this gateway loses the session meanwhile.
+  /// A request that may wait at this gateway, and that continues at the next holder if this gateway loses the session
+  /// while it waits.
   indirect case movable(PendingRequest, RequestToForward)
-  /// A request that another gateway has forwarded. `movesOn`: whether it may move to the next holder while it waits
-  /// here.
+  /// A request that another gateway has forwarded. `movesOn`: whether the request may move to the next holder while it
+  /// waits here.
   indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
   /// A request of another gateway for a session that is not local.
   case misdirected
@@ -39,7 +40,7 @@ enum PendingRequest {
     case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.history, _),
       .read(.status, _):
       .management
-    // A call that does not wait was refused.
+    // A call gets its response at once only if it was refused.
     case .call, .read, .forward, .misdirected, .preflight, .refused, .missing: .other
     case .fromPeer(let request, _, _), .movable(let request, _): request.kind
     }
@@ -54,7 +55,7 @@ enum PendingRequest {
     case .call(let call, _): call.wait > .zero
     case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
     case .forward(let request), .movable(_, let request): request.mayWait
-    // The client's gateway counts it.
+    // The forwarding gateway counts the request.
     case .fromPeer: false
     case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused, .missing: false
     }

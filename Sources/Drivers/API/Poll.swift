@@ -6,15 +6,15 @@ import Sessions
 /// A `GET /v1/messages` with its position resolved.
 struct Poll {
   let session: Session
-  /// With a filter, the position also advances past the pushes that do not match.
+  /// The position from which the poll reads. With a filter, it also advances past pushes that do not match.
   var start: ReadStart
   let options: PollOptions
 }
 
-/// The parameters of a poll, apart from its position. Its response depends on all of them.
+/// The parameters of a poll, apart from its position. The response to the poll depends on all of them.
 ///
-/// One value is stored per held poll, so its members are small. The limits of the settings fit: at most a day and 1
-/// GiB.
+/// One value is stored per held poll, so its members are small. The maximums of the settings, a day and 1 GiB, fit into
+/// these members.
 struct PollOptions: Equatable {
   var limit: Int32
   var maxBytes: Int32
@@ -57,7 +57,8 @@ enum PollFields {
       fields.append("&max_bytes=" as StaticString)
       fields.append(decimal: Int(options.maxBytes))
     }
-    // The topics of the grant are left out: they also apply to the next poll.
+    // Only topics that the request names are written. The topics of the grant apply to the next poll, too, without
+    // being in the link.
     if options.given.contains(.topic) { options.filter?.writeTopics(into: &fields) }
     if options.given.contains(.namespace) { options.filter?.writeNamespaces(into: &fields) }
     fields.append(">; rel=\"next\"\r\n" as StaticString)

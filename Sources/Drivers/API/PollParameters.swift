@@ -46,7 +46,7 @@ struct PollParameters {
     }
     if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
     if request.method == .head {
-      // HEAD returns the latest position at once (RFC 9110 §9.3.2 allows no other use of HEAD).
+      // HEAD has no content (RFC 9110 §9.3.2), so it can only return the latest position, and does so at once.
       (start, wait, options.isConditional) = (.latest, .zero, false)
     }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
@@ -56,7 +56,7 @@ struct PollParameters {
     _ request: borrowing HTTPRequestHead, _ options: PollOptions
   ) throws(Problem) -> Representation {
     if options.given.contains(.stream) {
-      // Without Accept the response would be JSON, which is not a stream.
+      // A request without Accept gets JSON, which is not a stream.
       guard request.fields.acceptsAllMediaTypes else {
         return try Representation.negotiate(request, [.lines, .events])
       }
@@ -77,24 +77,23 @@ struct PollParameters {
         .invalidParameter,
         "\(parameter.name) is a parameter of polls: leave it out, since a stream sends all that follows")
     }
-    // EventSource repeats its first request, so the position in its URL is out of date.
+    // When EventSource reconnects, it repeats the URL of its first request, so the position in the URL is out of date.
     if let id = request.fields.first(.lastEventID), !id.isEmpty {
       start = .validator(Cursor(id))
     } else if request.fields.contains(.ifNoneMatch), !options.given.statesPosition {
       readValidator(of: request)
     }
     if request.method == .head { start = .latest }
-    // The random part spreads the reconnections of clients that connected together.
+    // The random part spreads the reconnections of clients that have connected at the same time.
     let lifetime = settings.streamLifetime / 1000 * Int64.random(in: 900...1100)
     wait = WaitParameter.granted(lifetime, for: request)
   }
 
-  /// Reads the position from `If-None-Match`, for clients that can only repeat a request with the `ETag` of the last
-  /// response.
+  /// Reads the position from `If-None-Match`. This is for clients that can only repeat a request with the `ETag` of the
+  /// last response.
   ///
-  /// `""`, which curl sends before it has a tag, and `*` come from no response. So they state no position, and nothing
-  /// is missing before it. If there are several positions, the latest counts: the client has a response for each of
-  /// them.
+  /// The values `""`, which curl sends before it has a tag, and `*` are not from a response, so they state no position.
+  /// If there are several positions, the latest is used, since the client already has a response for each of them.
   private mutating func readValidator(of request: borrowing HTTPRequestHead) {
     var cursor: Cursor?
     var isOfAResponse = false

@@ -16,7 +16,7 @@ struct PreparedBatches {
   struct Batch {
     /// The position after the batch.
     let cursor: Cursor
-    /// Whether more can be sent now.
+    /// Whether further messages can be sent now.
     let hasMore: Bool
     /// Number of messages in the batch.
     let messages: Int
@@ -24,7 +24,8 @@ struct PreparedBatches {
     let arrival: MonotonicTime?
   }
 
-  /// Streams that one push wakes may differ in their format, topics and positions.
+  /// The capacity allows for several keys: streams that one push wakes may differ in their format, topics and
+  /// positions.
   private var recent = RecentContents<Key, (batch: Batch, bytes: ByteString)>(capacity: 16)
   private var largeLines = SingleLines()
 
@@ -37,7 +38,8 @@ struct PreparedBatches {
       return batch
     }
     let result = read()
-    // A large message is alone in its batch, and streams send it without a copy. Keeping the batch would need a copy.
+    // A batch of one large message is not kept, since that would need a copy. Streams send a large message without a
+    // copy.
     if !key.options.omitsData, let first = result.messages.first, first.rendered.count > StreamLimits.batchBytes {
       return Self.write(result, key, &largeLines, into: &content)
     }

@@ -6,7 +6,7 @@ import Upstream
 
 /// The content of a large body, read on another thread.
 ///
-/// Small bodies are read by the loop, with the same functions.
+/// The loop reads small bodies itself, with the same functions.
 final class PreparedBody<Content: Sendable>: BodyPreparation {
   private let read: @Sendable ([UInt8]) -> Content
   private let content = Locked<Content?>(nil)
@@ -18,7 +18,7 @@ final class PreparedBody<Content: Sendable>: BodyPreparation {
     self.content.withLock { $0 = content }
   }
 
-  /// Returns the prepared content, once. Returns nil if the body was not prepared.
+  /// Returns the prepared content. Can be called once. Returns nil if the body was not prepared.
   func take() -> Content? {
     content.withLock { content in
       defer { content = nil }
@@ -29,11 +29,11 @@ final class PreparedBody<Content: Sendable>: BodyPreparation {
 
 /// The sizes from which a body is read on another thread.
 enum LargeBody {
-  /// Size of the content, in bytes. The most expensive content takes 20 ns a byte, which is 5 ms. The change of threads
-  /// takes 0.05 ms.
+  /// The size of the content, in bytes. The most expensive content takes 20 ns a byte, which is 5 ms for this size. The
+  /// change of threads takes 0.05 ms.
   static var smallest: Int { 256 << 10 }
 
-  /// Size of the body, in bytes, from which its content may be that large.
+  /// The size of the body, in bytes, from which its content may have `smallest` bytes.
   static func smallest(isCompressed: Bool) -> Int {
     isCompressed ? smallest / GzipContent.maximumRatio : smallest
   }
@@ -57,7 +57,7 @@ extension API {
     case .movable(let request, _), .fromPeer(let request, _, _): return preparation(of: request)
     case .poll, .delivery, .change, .putSession, .closeSession, .listSessions, .consumer, .read, .forward, .misdirected,
       .preflight, .refused, .missing:
-      // These requests have no content, a small document, or content that is passed on unchanged.
+      // These requests have no content, or only a small document, or content that is passed on unchanged.
       return nil
     }
   }

@@ -4,7 +4,7 @@ import HTTPCodec
 import HTTPServer
 
 extension Problem {
-  /// The problem for a request that the server refuses without the application.
+  /// The problem for a request that the server refuses itself, before the application gets it.
   init(_ refusal: HTTPServerRefusal, _ settings: GatewaySettings.HTTP) {
     switch refusal {
     case .malformed(let error):
@@ -35,7 +35,7 @@ extension Problem {
 }
 
 extension HTTPProtocolError {
-  /// The setting whose limit was exceeded; nil for a violation that no setting would allow.
+  /// The setting whose limit was exceeded; nil for a violation that does not depend on a setting.
   var setting: StaticString? {
     switch self {
     case .proxyHeader: "http.proxy_protocol"

@@ -108,8 +108,8 @@ struct Problem: Error {
     }
   }
 
-  /// Whether the same request may succeed later. It may not if the upstream may have acted upon it already, as for a
-  /// call without a reply: the client must decide whether to repeat it.
+  /// Whether a client can simply repeat the request later. It cannot if the upstream may already have acted upon the
+  /// request, as for a call without a reply: in that case, the client must decide whether to repeat it.
   enum Retry: Equatable {
     case never
     case later
@@ -126,9 +126,10 @@ struct Problem: Error {
 
   let kind: Kind
   var detail: String
-  /// Replaces `detail` in the log if the client must not see all of it. Contains nothing from the client.
+  /// The text that replaces `detail` in the log, if the log may contain more than the client may see. It contains no
+  /// text from the client.
   var logDetail: String?
-  /// The name of a session that this gateway does not have, although another gateway may just have created it.
+  /// The name of the session that this gateway does not have. Another gateway may just have created that session.
   var missingSession: String?
   let field: Field?
 

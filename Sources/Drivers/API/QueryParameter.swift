@@ -100,7 +100,7 @@ enum QueryParameter: UInt32, CaseIterable {
     }
   }
 
-  /// Several parameters as a union of their raw values. No array, so that reading a query allocates nothing.
+  /// A set of parameters: the union of their raw values. It is not an array, so that reading a query allocates nothing.
   struct Names: Equatable {
     fileprivate var bits: UInt32
     /// The parameters that a request may contain several times.
@@ -143,7 +143,7 @@ enum QueryParameter: UInt32, CaseIterable {
 
     mutating func insert(_ parameter: QueryParameter) { bits |= parameter.rawValue }
 
-    /// For an error: `cursor, wait and limit`.
+    /// The names as a list for the text of an error: `cursor, wait and limit`.
     var text: String {
       let names = QueryParameter.allCases.filter(contains).map(\.name.description)
       guard let last = names.last else { return "none" }
@@ -153,9 +153,9 @@ enum QueryParameter: UInt32, CaseIterable {
 
   /// Calls `read` with each query parameter of a request and its decoded value.
   ///
-  /// One rule applies to all routes: a parameter that the route does not accept, or that is repeated, is refused
-  /// instead of ignored. This includes probes: a client of `/livez?exclude=x` expects an effect that does not exist. No
-  /// client needs a parameter to bypass a cache, since responses must not be stored.
+  /// One rule applies to all routes: a parameter that the route does not accept, or that is repeated, is refused and
+  /// not ignored. The rule also applies to probes: a client of `/livez?exclude=x` expects an effect that the parameter
+  /// does not have. No client needs an extra parameter to bypass a cache, since responses must not be cached.
   static func forEach(
     of request: borrowing HTTPRequestHead, accepting accepted: Names,
     _ read: (QueryParameter, Span<UInt8>) throws(Problem) -> Void
@@ -184,7 +184,7 @@ enum QueryParameter: UInt32, CaseIterable {
   }
 
   /// Calls `read` with each known query parameter and its decoded value, for a request that another gateway validates.
-  /// That gateway refuses a query that cannot be decoded, so parameters after the fault do not matter.
+  /// The other gateway refuses a query that cannot be decoded, so parameters after a fault do not matter.
   static func forEachUnvalidated(
     of request: borrowing HTTPRequestHead, _ read: (QueryParameter, Span<UInt8>) -> Void
   ) {

@@ -7,15 +7,15 @@ import Threading
 
 /// The limits of the section `limits`, for the clients of all event loops. Used from any thread.
 ///
-/// A request is counted for its principal and for its address. Each of them has a table of shards. A shard has a lock
-/// of its own, which is held for one look-up. If a scope has no limits, it has no table, and costs only a check for
-/// nil.
+/// A request is counted for its principal and for its address. There is one table for principals and one for addresses.
+/// A table is divided into shards, each with its own lock, which is held for one look-up. If no limit applies to
+/// principals, or to addresses, that table does not exist, and costs only a check for nil.
 final class RateLimiter: Sendable {
-  /// The property by which a limit counts.
+  /// The property by which requests are counted for a limit.
   private enum Scope { case principal, address }
 
   private struct Table: Sendable {
-    /// Enough shards that loops seldom wait for each other. A power of two.
+    /// The number of shards, a power of two. With this number, loops seldom wait for each other.
     static var shardCount: Int { 64 }
 
     let scope: Scope
@@ -27,7 +27,7 @@ final class RateLimiter: Sendable {
       init(_ limits: RateTable.Limits) { table = Locked(RateTable(limits)) }
     }
 
-    /// Returns nil if nothing is limited.
+    /// Returns nil if there are no limits.
     init?(_ scope: Scope, _ limits: RateTable.Limits) {
       guard !limits.isEmpty else { return nil }
       self.scope = scope
@@ -64,13 +64,13 @@ final class RateLimiter: Sendable {
     }
   }
 
-  /// The keys for which one request is counted; nil where there are no limits.
+  /// The keys for which one request is counted. A key is nil if its scope has no limits.
   struct Client {
     fileprivate let principal: RateTable.Key?
     fileprivate let address: RateTable.Key?
   }
 
-  /// The places of one request in the counts of held requests, until `release`.
+  /// What `hold` has counted for one request, and `release` takes back.
   struct Hold {
     fileprivate var principal: RateTable.Hold?
     fileprivate var address: RateTable.Hold?
@@ -78,7 +78,7 @@ final class RateLimiter: Sendable {
 
   private let principals: Table?
   private let addresses: Table?
-  /// Whether requests are counted by address, not only their failed authentications.
+  /// Whether requests are counted by address. If false, only failed authentications are.
   private let countsAddresses: Bool
   private let refused: RefusalCounters
 
@@ -100,7 +100,8 @@ final class RateLimiter: Sendable {
   /// - Returns: nil if no limit applies to the request.
   func client(_ principal: String, at origin: ClientOrigin) -> Client? {
     let byPrincipal = principal.isEmpty ? nil : principals.map { _ in RateTable.Key(principal) }
-    // The permissions of a Unix-domain socket decide who may connect, and all its clients have the same address.
+    // Clients of a Unix-domain socket are not counted by address: all of them have the same address, and the
+    // permissions of the socket decide who may connect.
     let byAddress = origin == .local || !countsAddresses ? nil : addresses.map { _ in RateTable.Key(origin) }
     return byPrincipal == nil && byAddress == nil ? nil : Client(principal: byPrincipal, address: byAddress)
   }
@@ -112,14 +113,14 @@ final class RateLimiter: Sendable {
     try use(.requests, 1, client, now)
   }
 
-  /// Throws 429 if the client may not send a message now. Counts nothing. For a request with one message, before its
-  /// body is collected.
+  /// Throws 429 if the client may not send a message now. Counts nothing. Called for a request with one message before
+  /// its body is collected.
   func checkMessages(of client: Client, at now: MonotonicTime) throws(Problem) {
     if let wait = wait(for: .messages, client, now) { throw refusal(.messages, wait, client, now) }
   }
 
-  /// Counts the messages of a request, or throws 429 and counts none. Throws 413 if there are more than a limit can
-  /// ever admit.
+  /// Counts the messages of a request, or throws 429 and counts no message. Throws 413 if the request has more messages
+  /// than a limit can ever admit.
   func admitMessages(_ count: Int, of client: Client, at now: MonotonicTime) throws(Problem) {
     try use(.messages, count, client, now)
   }
@@ -138,7 +139,7 @@ final class RateLimiter: Sendable {
       }
     }
     if impossible == nil, longest == nil { return }
-    // If one limit refuses the request, the other limits do not count it.
+    // One limit has refused the request, so the limits that have admitted it must not count it.
     for case (let table, let key, .admitted(let inCommon)) in results {
       table.with(key) { $0.refund(rate, uses, by: key, inCommon: inCommon, at: now) }
     }
@@ -146,7 +147,7 @@ final class RateLimiter: Sendable {
     if let longest { throw refusal(rate, longest, client, now) }
   }
 
-  /// The longest wait of the client's limits for one use; nil if none requires a wait.
+  /// The longest wait that a limit of the client requires before one more use; nil if no limit requires a wait.
   private func wait(
     for rate: RateTable.Rate, _ client: Client, _ now: MonotonicTime
   ) -> (table: Table, wait: TimeSpan)? {
@@ -167,7 +168,8 @@ final class RateLimiter: Sendable {
 
   // MARK: Held requests
 
-  /// Counts a request that may wait, or throws 429. `release` must follow, once. Returns nil if there is no such limit.
+  /// Counts a request that may wait, or throws 429. If this returns a hold, `release` must be called with it, once.
+  /// Returns nil if there is no limit on held requests.
   func hold(for client: Client, at now: MonotonicTime) throws(Problem) -> Hold? {
     var hold: Hold?
     for (table, key) in tables(of: client) where table.limits.held != nil {
@@ -195,9 +197,10 @@ final class RateLimiter: Sendable {
 
   // MARK: Failed authentication
 
-  /// Throws 429 while this address has sent too many wrong credentials. Call it before a costly check of credentials,
-  /// such as a signature. Tokens that are found in a table need no call, so that other clients behind the same address
-  /// cannot lock out their users. If the check fails, `noteFailure` must follow.
+  /// Throws 429 if this address has sent too many wrong credentials. Must be called before a costly check of
+  /// credentials, such as the check of a signature. If that check fails, `noteFailure` must be called. Tokens that are
+  /// found in a table are accepted without this call, so that other clients with the same address cannot lock their
+  /// users out.
   func checkFailures(from origin: ClientOrigin, at now: MonotonicTime) throws(Problem) {
     guard let addresses, origin != .local, addresses.limits.failures != nil else { return }
     let key = RateTable.Key(origin)
@@ -223,7 +226,7 @@ final class RateLimiter: Sendable {
     _ rate: RateTable.Rate, _ longest: (table: Table, wait: TimeSpan), _ client: Client, _ now: MonotonicTime
   ) -> Problem {
     var wait = longest.wait
-    // When the client repeats the request, it must also be admitted by the limit of requests.
+    // When the client repeats the request, the limit of requests must admit it, too.
     if rate == .messages, let other = self.wait(for: .requests, client, now) { wait = max(wait, other.wait) }
     (rate == .messages ? refused.messages : refused.requests).add()
     let name: StaticString = rate == .messages ? "messages" : "requests"
@@ -241,16 +244,16 @@ final class RateLimiter: Sendable {
     )
   }
 
-  /// The value of `Retry-After`, rounded up: after this time the client is admitted, unless other requests use up the
-  /// limit.
+  /// The value of `Retry-After`, rounded up. After this time the limiter admits the client, unless other requests have
+  /// used up the limit.
   static func seconds(_ wait: TimeSpan) -> Int { Int((wait.nanoseconds + 999_999_999) / 1_000_000_000) }
 
   /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that are used up
   /// by more than four fifths.
   ///
   /// - Parameters:
-  ///   - all: whether to write all limits, because one has refused the request.
-  ///   - only: the only rate that this gateway counts for the request; nil if it counts all.
+  ///   - all: whether all limits are written, because one of them has refused the request.
+  ///   - only: the only rate that this gateway counts for the request; nil if it counts all rates.
   func writeFields(
     of client: Client, all: Bool, only counted: RateTable.Rate? = nil, at now: MonotonicTime,
     into fields: inout ByteQueue
@@ -282,13 +285,13 @@ final class RateLimiter: Sendable {
   }
 }
 
-/// The remaining part of one limit, for response fields.
+/// The state of one limit, for response fields: how much of it remains.
 private struct LimitStanding {
   private let name: StaticString
   private let quota: Int
   private let remaining: Int
-  /// In seconds: the time in which the whole quota becomes available again, and the time until one more use is
-  /// available. nil for held requests.
+  /// The time in which the whole quota becomes available again, and the time until one more use is available, in
+  /// seconds. nil for held requests.
   private let times: (window: Int, next: Int)?
   private let unit: StaticString?
 

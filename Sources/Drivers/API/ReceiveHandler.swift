@@ -12,7 +12,7 @@ import Upstream
 struct PendingReceive {
   let target: ConsumerTarget
   let grant: Grant?
-  /// If the consumer is not work-sharing, the start advances past the pushes that do not match.
+  /// If the consumer is not work-sharing, the position of the receive advances past pushes that do not match.
   var turn: ReceiveTurn
   let limit: Int
   let maxBytes: Int
@@ -20,7 +20,7 @@ struct PendingReceive {
   let deadline: MonotonicTime
   /// Whether the request acknowledges pushes of an earlier receive.
   let acknowledges: Bool
-  /// The ticket of the acknowledgement while it may not be stored yet.
+  /// The ticket of the acknowledgement; nil if there is no acknowledgement that may still be unstored.
   var acknowledgement: JournalTicket?
 
   mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }
@@ -60,7 +60,7 @@ extension API {
     return respond(with: try take(receive, at: now), of: target, at: now, into: &response)
   }
 
-  /// Takes the available pushes. Leases begin here.
+  /// Takes the available pushes. The consumer of a worker leases them now.
   ///
   /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.
   func take(
@@ -78,8 +78,8 @@ extension API {
         awaitsStore: true)
       var messages = batch.messages
       if let grant = receive.grant, !grant.topics.isAll {
-        // These pushes were examined before the topics of the consumer were narrowed. They are kept as dead letters,
-        // for clients that may read them.
+        // The consumer examined these pushes before its topics were narrowed. They become dead letters, so that clients
+        // that may receive them can read them.
         let others = messages.filter { !grant.allows($0.message) }
         if !others.isEmpty {
           do throws(ConsumerRefusal) {

@@ -1,14 +1,14 @@
-/// A cache of the latest contents that clients have requested. So the thousands of responses that one push causes have
-/// one copy in memory.
+/// A cache of the latest contents that clients have requested. The thousands of responses that one push may cause then
+/// use one copy in memory.
 ///
-/// One per loop. A content is usually kept when a second client requests it. If all clients differ, the cache costs
-/// each of them a few comparisons.
+/// Each loop has its own cache. A content is usually kept when a second client requests it. If the requests of all
+/// clients differ, the cache costs each request a few comparisons.
 struct RecentContents<Key: Equatable, Content> {
   /// Maximum number of keys, and thus of contents.
   private let capacity: Int
 
   private var slots: [(key: Key, content: Content?)] = []
-  /// The slot that the next new key replaces: the oldest.
+  /// The slot with the oldest key, which the next new key replaces.
   private var oldest = 0
 
   init(capacity: Int) { self.capacity = capacity }
@@ -20,10 +20,10 @@ struct RecentContents<Key: Equatable, Content> {
     return nil
   }
 
-  /// Notes that a client has requested `key`, and keeps the content if this is not the first request for it.
+  /// Records that a client has requested `key`. Keeps the content if this is not the first request for it.
   ///
   /// - Parameters:
-  ///   - atOnce: keep it after the first request.
+  ///   - atOnce: keep the content even if this is the first request.
   ///   - copy: returns a copy of the content, or nil if it is not worth keeping.
   /// - Returns: the kept content.
   @discardableResult

@@ -7,14 +7,14 @@ package final class ReloadControl: Sendable {
   private struct State {
     /// The number of reloads since the start.
     var count = 0
-    /// Whether the configuration that was read last is in effect. The start counts as a reload.
+    /// Whether the configuration that was read last is in effect. The configuration of the start is valid.
     var isValid = true
   }
 
   private let state = Locked(State())
   private let start: @Sendable () -> Void
 
-  /// - Parameter start: lets the main thread reload. It returns at once.
+  /// - Parameter start: makes the main thread reload the configuration, and returns at once.
   package init(_ start: @escaping @Sendable () -> Void = {}) { self.start = start }
 
   /// Records a reload. The main thread calls this.

@@ -32,7 +32,8 @@ enum Representation: UInt8 {
     switch self {
     case .json: "application/json"
     case .lines: "application/x-ndjson"
-    // The format is always UTF-8, but some clients read text without a charset as Latin-1.
+    // The charset is stated although the format is always UTF-8, since some clients read text without a charset as
+    // Latin-1.
     case .events: "text/event-stream; charset=utf-8"
     case .text: .plainText
     case .bytes: "application/octet-stream"
@@ -41,14 +42,15 @@ enum Representation: UInt8 {
     }
   }
 
-  /// Returns the representation that the client prefers. If it prefers several equally, returns the first. Throws 406
-  /// if the client accepts none.
+  /// Returns the representation that the client prefers. If the client prefers several equally, returns the first of
+  /// them. Throws 406 if the client accepts none.
   static func negotiate(
     _ request: borrowing HTTPRequestHead, _ offered: [Representation], note: String = ""
   ) throws(Problem) -> Representation {
     var best: (representation: Representation, quality: Int)?
     for representation in offered {
-      // A client that did not request a stream would wait for its end, for minutes.
+      // A stream must be requested by its name: a client that gets a stream without expecting one would wait for its
+      // end, for minutes.
       let quality = request.fields.quality(
         of: representation.name.type, representation.name.subtype, byName: representation == .events)
       if quality > best?.quality ?? 0 { best = (representation, quality) }
@@ -71,7 +73,7 @@ enum Representation: UInt8 {
         "Accept-Encoding '\(request.fields.first(.acceptEncoding)?.excerpt() ?? "")' allows no coding: use gzip or identity"
       )
     }
-    // HEAD gets the header fields of an uncompressed response.
+    // The response to HEAD has the header fields of an uncompressed response.
     return request.method == .head ? .identity : coding
   }
 }

@@ -6,21 +6,21 @@ import Host
 import Reactor
 import TLSEngine
 
-/// Decides whether a request is served, from its head, its client and its listener. Every request of every route passes
-/// through here.
+/// Decides from the head, the client and the listener of a request whether it is served. Every request of every route
+/// passes this check.
 ///
-/// One per event loop, so that a client with known credentials needs no lock.
+/// Each event loop has its own object, so that no lock is needed for a client with known credentials.
 struct RequestAccess: ~Copyable {
   private let state: AccessState
   private let browsers: BrowserAccess
   private let limiter: RateLimiter
-  /// The grant of clients if no credentials are needed. Each loop has its own grant, since all loops would contend for
-  /// the reference count of a single grant.
+  /// The grant of all clients if no credentials are needed. Each loop has its own grant object: if they used one
+  /// object, all loops would contend for its reference count.
   private let everything = Grant(principal: "", scopes: .all)
   private var acceptedHost = AcceptedHost()
   private var verifier: TokenVerifier
   private var certificates: CertificateGrants
-  /// The version of the credentials that `verifier` uses, or an earlier version.
+  /// A version of the credentials. `verifier` uses the credentials of this version or of a later version.
   private var version: UInt64
 
   init(_ state: AccessState, _ browsers: BrowserAccess, _ limiter: RateLimiter) {
@@ -43,7 +43,8 @@ struct RequestAccess: ~Copyable {
     {
       throw problem
     }
-    // The address of a management listener decides who may use probes, metrics and the status page.
+    // Probes, metrics and the status page need no credentials: the address of the management listener decides who can
+    // use them.
     if !Router.isClientRequest(request, on: listener.role) { return everything }
     if state.isOpen {
       guard state.isOpen(on: listener) else { throw Self.managementIsWider }
@@ -95,7 +96,8 @@ struct RequestAccess: ~Copyable {
     for token: Span<UInt8>, from origin: ClientOrigin, at now: Int64
   ) throws(AuthenticationRefusal) -> Grant {
     if let grant = verifier.knownGrant(for: token, at: now) { return grant }
-    // From here on, a wrong token costs the verification of a signature.
+    // From here on, even a wrong token may cost the verification of a signature, so the failures of the address are
+    // checked.
     do throws(Problem) {
       try limiter.checkFailures(from: origin, at: ProcessInformation.monotonicTime())
     } catch {
@@ -106,7 +108,7 @@ struct RequestAccess: ~Copyable {
     } catch {
       guard state.version != version else { throw .token(error) }
     }
-    // The files have changed meanwhile.
+    // The files have changed since the verifier was updated, so the token is checked again with their new contents.
     update()
     do throws(TokenRefusal) {
       return try verifier.verify(token, at: now)

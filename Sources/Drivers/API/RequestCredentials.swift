@@ -6,8 +6,8 @@ enum RequestCredentials {
   private static var scheme: StaticString { "bearer" }
   private static var cookieName: StaticString { "drawbridge_token=" }
 
-  /// Returns the token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1). The server has already refused a repeated
-  /// field.
+  /// Returns the token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1). A request in which this field is repeated has
+  /// already been refused by the server.
   @_lifetime(copy value)
   static func bearerToken(in value: Span<UInt8>) throws(AuthenticationRefusal) -> Span<UInt8> {
     let length = scheme.utf8CodeUnitCount
@@ -19,12 +19,12 @@ enum RequestCredentials {
     return value.extracting(start..<value.count)
   }
 
-  /// Returns the place of the token in the cookie `drawbridge_token`; nil if there is none, or if this request may not
-  /// use it.
+  /// Returns the place of the token in the cookie `drawbridge_token`; nil if there is no such cookie, or if this
+  /// request may not use it.
   ///
-  /// A browser sends the cookie with every request to this host, whichever page causes it. So the cookie counts only
-  /// for requests that change nothing, and that come from a page of this origin or of an allowed origin. If there is an
-  /// Origin, it has already been checked.
+  /// A browser sends the cookie with every request to this host, whichever page causes the request. So the cookie is
+  /// used only for requests that change nothing and that come from a page of this origin or of an allowed origin. If
+  /// the request has Origin, it has already been checked.
   static func cookie(
     of request: borrowing HTTPRequestHead
   ) throws(AuthenticationRefusal) -> (field: Int, value: Range<Int>)? {
@@ -54,7 +54,7 @@ enum RequestCredentials {
         let end = value.firstIndex(of: UInt8(ascii: ";"), from: start) ?? value.count
         while start < end, value[start] == UInt8(ascii: " ") { start += 1 }
         if value.extracting(start..<end).starts(with: cookieName) {
-          // A page of a neighbouring domain may have set the other cookie.
+          // If the cookie occurs twice, a page of a neighbouring domain may have set one of the two.
           guard found == nil else { throw .repeatedCookie }
           found = (index, start + cookieName.utf8CodeUnitCount..<end)
         }

@@ -5,26 +5,27 @@ import HTTPServer
 
 /// Compresses the content of responses with gzip.
 ///
-/// One per loop. Its memory, 268 KiB and a buffer, is allocated for the first response that is compressed.
+/// Each loop has its own compressor. The memory of a compressor, 268 KiB and a buffer, is allocated for the first
+/// response that is compressed.
 struct ResponseCompressor: ~Copyable {
-  /// Level 1, since it runs on the loop.
+  /// Uses the fastest level, 1, since it runs on the loop.
   private var deflater = Deflater(.gzip, windowBits: 15, level: 1, memoryLevel: 8)
   private var output = ByteQueue()
-  /// The time until which the content compressed so far uses up the loop's time for compression, at `timePerByte` a
-  /// byte.
+  /// The time until which the content that was compressed so far has used up the loop's time for compression. Each byte
+  /// uses up `timePerByte`.
   private var paidUntil = MonotonicTime.zero
 
-  /// Content below this size, in bytes, is not compressed: it fits into one packet anyway.
+  /// Content below this size, in bytes, is not compressed, since it fits into one packet anyway.
   static var minimumBytes: Int { 1_024 }
-  /// Content above this size, in bytes, is not compressed, since that would block the loop. A poll with the default
-  /// `max_bytes`, 1 MiB, is below it.
+  /// Content above this size, in bytes, is not compressed, since its compression would block the loop. The response to
+  /// a poll with the default `max_bytes`, 1 MiB, is smaller.
   static var maximumBytes: Int { 1_088 << 10 }
   /// A buffer above this size, in bytes, is released after use.
   private static var retainedBytes: Int { 256 << 10 }
-  /// A loop compresses 1 MiB in 32 ms on average. zlib needs 4 to 10 ms for that, so most of the loop's time is left
-  /// for other requests.
+  /// The time that each compressed byte uses up. So a loop compresses at most 1 MiB in 32 ms, on average. zlib needs 4
+  /// to 10 ms for 1 MiB, so most of the loop's time is left for other requests.
   private static var timePerByte: TimeSpan { .nanoseconds(32) }
-  /// Content that may be compressed at once, in bytes, before this average applies: 1 to 3 ms of work.
+  /// The content, in bytes, that a loop may compress in advance of this average. Its compression takes 1 to 3 ms.
   static var burstBytes: Int { 256 << 10 }
 
   /// Whether there is time to compress a response. If not, responses are sent uncompressed, even to clients that accept
@@ -33,8 +34,8 @@ struct ResponseCompressor: ~Copyable {
     paidUntil < now + Self.timePerByte * Int64(Self.burstBytes)
   }
 
-  /// Compresses the content of `response` if the client accepts it, it has a suitable size, and there is time. Returns
-  /// whether it did.
+  /// Compresses the content of `response` if the client accepts gzip, the content has a suitable size, and there is
+  /// time. Returns whether the content is compressed now.
   @discardableResult
   mutating func compress(
     _ response: inout Response, _ coding: HTTPAcceptedCodings, at now: MonotonicTime

@@ -1,10 +1,10 @@
 import ByteStreams
 import HTTPCodec
 
-/// The templates of paths, for the access log: as in `openapi.yaml`, which a test compares.
+/// The templates of paths, for the access log. They are the templates of `openapi.yaml`, which a test verifies.
 extension Router {
   /// Returns the template of a client's path, for any method and whether or not the session, delivery or problem type
-  /// exists. Returns `-` for other paths, which are the client's text.
+  /// exists. Returns `-` for other paths, since such a path is text of the client.
   static func template(of request: borrowing HTTPRequestHead) -> StaticString {
     guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else { return template(of: request.path) }
     var path = ByteQueue()

@@ -10,7 +10,7 @@ enum Route {
   case send(to: Session)
   case receive(from: Session)
   case delivery(DeliveryTerms.Issued, of: Session)
-  /// A delivery of a session that is not local. Only the holder has the states of deliveries.
+  /// A delivery of a remote session. Only the holder has the states of deliveries.
   case distantDelivery(of: Session)
   case call(of: Session)
   case session(Session)
@@ -18,19 +18,19 @@ enum Route {
   case putSession(String)
   case closeSession(Session)
   case sessions
-  /// `isRequest`: whether the method is `POST`, which requests a reload. Otherwise the outcome of the last reload is
-  /// read.
+  /// `isRequest`: whether the method is `POST`, which requests a reload. Other methods read the outcome of the last
+  /// reload.
   case reload(isRequest: Bool)
   indirect case consumer(ConsumerTarget)
   case document
   case errorPage(Problem.Kind)
   case live, started, metrics, history, status
-  /// With `excludingUpstream`, ready means only that requests are served.
+  /// With `excludingUpstream`, the gateway is ready if it serves requests, whatever the state of the upstream.
   case ready(excludingUpstream: Bool)
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
 
-  /// Whether Accept-Encoding is read. Not for probes, whose clients read only the status.
+  /// Whether Accept-Encoding is read. It is not read for probes, whose clients read only the status code.
   var readsAcceptEncoding: Bool {
     switch self {
     case .live, .ready, .started, .options: false
@@ -46,8 +46,8 @@ enum Route {
     }
   }
 
-  /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to all methods of
-  /// the path.
+  /// Whether the request may have a query. The handler validates the query, or the query does not matter. `OPTIONS`
+  /// applies to all methods of the path.
   fileprivate var readsQuery: Bool {
     switch self {
     case .send, .receive, .delivery, .distantDelivery, .call, .sessions, .closeSession, .ready, .options: true
@@ -71,8 +71,8 @@ struct Router {
   /// Throws the problem of the response if there is no route. Percent-encoded unreserved characters are equivalent to
   /// plain characters (RFC 9110 §4.2.3).
   ///
-  /// - Parameter grant: decides which sessions exist for the client. nil for a request that `needsNoCredentials`: its
-  ///   response does not depend on which sessions exist.
+  /// - Parameter grant: decides which sessions exist for the client. nil for a request that needs no credentials
+  ///   (`needsNoCredentials`), whose response does not depend on which sessions exist.
   func route(
     _ request: borrowing HTTPRequestHead, on role: HTTPListener.Role, for grant: Grant?
   ) throws(Problem) -> Route {
@@ -121,7 +121,8 @@ struct Router {
   ) throws(Problem) -> Route {
     let route =
       if path.starts(with: "/errors/") {
-        // Served on both listeners, since a `type` is relative to the listener of its response.
+        // The pages are served on listeners for clients and for management, since the `type` of a problem is relative
+        // to the listener that has sent the problem.
         try errorPage(request, path.extracting(8..<path.count))
       } else {
         switch role {
@@ -150,7 +151,7 @@ struct Router {
   private func client(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for grant: Grant?
   ) throws(Problem) -> Route {
-    // The target is the server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
+    // The target `*` is the server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(Self.allMethods)
     }
@@ -213,7 +214,7 @@ struct Router {
   }
 
   /// Returns the route of a path below a session. `session` is nil if the path belongs to the default session and there
-  /// is none.
+  /// is no default session.
   private func part(
     _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead, _ grant: Grant?
   ) throws(Problem) -> Route {
@@ -241,7 +242,8 @@ struct Router {
     guard served.isHere else { return try reading(request, .distantDelivery(of: served)) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
-      // Responds like a gateway for which the session is not local, and which has no ids.
+      // The method is checked first, as it is by a gateway for which the session is remote and which cannot check the
+      // id.
       _ = try reading(request, .distantDelivery(of: served))
       let reason =
         IdentifierKind(id) == .push
@@ -261,11 +263,11 @@ struct Router {
 
   // MARK: Sessions
 
-  /// Maximum number of session names in an error; there may be thousands of sessions.
+  /// Maximum number of session names in the text of an error, since there may be thousands of sessions.
   private static var namesListed: Int { 5 }
 
-  /// Returns the session with this name. The response is the same if the grant does not allow the session or if it does
-  /// not exist.
+  /// Returns the session with this name. A client cannot find out whether a session exists that its grant does not
+  /// allow: the response is the same as for a session that does not exist.
   private func find(_ name: Span<UInt8>, for grant: Grant?) throws(Problem) -> Session {
     guard let grant else { return try standIn }
     var missing: String?
@@ -283,7 +285,7 @@ struct Router {
     throw error
   }
 
-  /// Returns the default session; nil if there is none or the grant does not allow it.
+  /// Returns the default session; nil if there is no default session, or if the grant does not allow it.
   private func defaultSession(for grant: Grant?) -> Session? {
     guard let grant else { return sessions.standIn }
     guard let session = sessions.default, grant.allows(session) else { return nil }
@@ -298,7 +300,8 @@ struct Router {
       "this path belongs to the default session, which does not exist: use /v1/sessions/{name}/…; \(names(for: grant))")
   }
 
-  /// A session for OPTIONS without credentials. The methods of a path do not depend on which sessions exist.
+  /// A session for OPTIONS without credentials. Any session will do, since the methods of a path do not depend on which
+  /// sessions exist.
   private var standIn: Session {
     get throws(Problem) {
       guard let session = sessions.standIn else { throw Self.noSuchPath }
@@ -306,7 +309,7 @@ struct Router {
     }
   }
 
-  /// The names of the sessions that exist for the client, as a part of an error.
+  /// The names of the sessions that exist for the client, for the text of an error.
   private func names(for grant: Grant) -> String {
     let visible = sessions.all.lazy.filter { grant.allows($0) }.prefix(Self.namesListed + 1).map(\.name)
     let names = visible.prefix(Self.namesListed).joined(separator: ", ")

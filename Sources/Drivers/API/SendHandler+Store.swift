@@ -15,8 +15,8 @@ import Upstream
 
 /// Messages that are stored before they are acknowledged.
 extension API {
-  /// How long a request waits until its messages are stored, unless a proxy allows less. A slower disk counts as failed
-  /// for this request.
+  /// How long a request waits until its messages are stored, unless a proxy allows less. If the disk takes longer, the
+  /// request gets the same response as if the store had failed.
   package static var storeWait: TimeSpan { .seconds(30) }
 
   /// The problem of messages that cannot be stored. The store retries after 5 s.
@@ -27,8 +27,8 @@ extension API {
     )
   }
 
-  /// The problem of messages that stay queued but are not stored yet, and that may be sent. They belong to a
-  /// repetition, or have replaced other messages.
+  /// The problem of messages that stay queued, and may be sent, although they are not stored yet. They stay queued
+  /// because they belong to a repetition, or because other messages have ended in favour of them.
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,
@@ -36,7 +36,7 @@ extension API {
     )
   }
 
-  /// Returns the wait for the store; nil if everything is stored.
+  /// Returns the wait for the store; nil if the messages are already stored.
   func waitUntilStored(_ pending: PendingSend, for grant: Grant?, at now: MonotonicTime) -> Outcome? {
     guard let ticket = pending.receipt.ticket, pending.receipt.session.upstream.outcome(of: ticket) != .stored else {
       accept(pending, at: now)
@@ -52,7 +52,7 @@ extension API {
     return .wait(HeldSend(api: self, slot: sends.insert(waiting), clientDeadline: deadline))
   }
 
-  /// Counts the messages as accepted, because they are stored, and accepts their idempotency key.
+  /// Called when the messages are stored. Counts them as accepted, and accepts their idempotency key.
   func accept(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed { common.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
     guard let key = pending.key else { return }
@@ -61,8 +61,8 @@ extension API {
 }
 
 extension API {
-  /// Counts queued messages as accepted although they are not stored yet. This is true as long as this gateway is the
-  /// holder of the session. Afterwards only the next holder has the outcome.
+  /// Counts queued messages as accepted although they are not stored yet. They are accepted only as long as this
+  /// gateway is the holder of the session. After that, only the next holder knows their outcome.
   func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed, pending.receipt.session.isHere {
       common.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
@@ -78,11 +78,11 @@ extension PendingSend {
 
   var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
 
-  /// Withdraws messages that are not stored, unless other messages have ended because of them.
+  /// Ends messages that are not stored, unless other messages have ended in favour of them.
   func reject() -> StoreRejection {
     guard let ticket = receipt.ticket else { return .isStored }
     let upstream = receipt.session.upstream
-    // A repetition has queued nothing of its own.
+    // A repetition has queued no messages of its own, so it has none to end.
     if isReplayed { return upstream.outcome(of: ticket) == .stored ? .isStored : .isKept }
     switch receipt.results {
     case .single(let accepted, _): return upstream.reject([(accepted.sequence, 1)], ticket)
@@ -105,7 +105,7 @@ extension CommonState {
   package func restoreKeys(of session: Session) {
     let now = ProcessInformation.monotonicTime()
     let upstream = session.upstream
-    // The client of a message that could not be stored got an error, and may repeat the request.
+    // A key whose messages could not be stored must not remain: its client got an error, and may repeat the request.
     forgetUnstoredKeys(of: session.name)
     guard let clock = upstream.keyClock else { return }
     let keys = session.takeRestoredKeys().map { (stored: $0, rest: clock.rest(of: $0, at: now)) }
@@ -117,7 +117,8 @@ extension CommonState {
       // `restore` requires an order that holds only if all keys have about the same lifetime. The ids of a gateway with
       // a longer lease are remembered for longer, and delay the removal of other ids.
       var restored = ofTable.map { (stored: $0.stored, end: now + min($0.rest, lifetime)) }[...]
-      // Requests of other sessions use the table in between. This session is not served yet.
+      // The lock is released after each part, so that requests of other sessions can use the table. This session is not
+      // served yet.
       while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }
     }
   }
@@ -131,13 +132,14 @@ extension CommonState {
     withKeys(ofForwarded: key.isForwarded) { $0.accept(key.key, acceptance, now: now) }
   }
 
-  /// Like `accept`, for messages that are not stored. The next term may not have them, so their key counts only in this
-  /// term.
+  /// Like `accept`, but for messages that are not stored. The next term may not have these messages, so their key is
+  /// valid only in this term.
   func acceptUnstored(
     _ key: AcceptanceKey, _ acceptance: IdempotencyTable.Acceptance, of session: Session, at now: MonotonicTime
   ) {
     unstoredKeys.withLock { keys in
-      // Checked within the lock: `isHere` becomes false before `forgetUnstoredKeys` is called.
+      // This is checked while the lock is held. Since `isHere` becomes false before `forgetUnstoredKeys` is called, no
+      // key is added after that call.
       guard session.isHere else { return cancel(key) }
       accept(key, acceptance, at: now)
       keys.add(key, of: session.name, at: now)
@@ -154,8 +156,8 @@ extension CommonState {
 
   func cancel(_ key: AcceptanceKey) { withKeys(ofForwarded: key.isForwarded) { $0.cancel(key.key) } }
 
-  /// The client for which an idempotency key is counted, and its digest if keys are stored. The digest is the same in
-  /// every process, and without credentials the same for every client.
+  /// The client for which an idempotency key is counted, and a digest of its principal if keys are stored. The digest
+  /// of a principal is the same in every process. All clients without credentials have the same digest.
   func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: IdempotencyTable.Key?) {
     guard storesKeys else { return (client, nil) }
     let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span)
@@ -166,7 +168,7 @@ extension CommonState {
 /// The key under which a request is accepted, with its owner.
 struct AcceptanceKey: Sendable {
   let key: IdempotencyTable.Key
-  /// Whether it is the id of a request that another gateway has forwarded.
+  /// Whether the key is the id of a request that another gateway has forwarded.
   let isForwarded: Bool
 
   init(_ key: IdempotencyTable.Key, isForwarded: Bool) {
@@ -174,7 +176,7 @@ struct AcceptanceKey: Sendable {
     self.isForwarded = isForwarded
   }
 
-  /// The digest that is stored as the principal of ids of forwarded requests. No real principal has it.
+  /// The digest that is stored as the principal of the ids of forwarded requests. No real principal has this digest.
   static let forwarder = IdempotencyTable.Key(high: 0, low: 0)
 }
 
@@ -187,7 +189,7 @@ struct UnstoredKeys: Sendable {
 
   private var entries: [String: RingDeque<Entry?>] = [:]
 
-  /// Adds a key, and removes expired keys, so that there are no more keys than in the tables.
+  /// Adds a key. Removes expired keys, so that this list never has more keys than the tables.
   mutating func add(_ key: AcceptanceKey, of session: String, at now: MonotonicTime) {
     var keys = entries.removeValue(forKey: session) ?? RingDeque(filler: nil)
     while !keys.isEmpty, let first = keys[keys.front], first.time + IdempotencyTable.retention < now {

@@ -59,7 +59,8 @@ extension API {
     switch verdict {
     case .repeated(let acceptance):
       var receipt = SendReceipt(acceptance, in: session)
-      // The first request may have been accepted although its client did not wait for the store.
+      // The messages of the first request may not be stored yet, if its client did not wait for the store. So the
+      // repetition waits for the store, too.
       receipt.ticket = session.upstream.ticket(of: acceptance.last)
       return PendingSend(
         receipt: receipt, parameters: message.parameters, isReplayed: true, byGateway: field.isForwarded)
@@ -115,14 +116,14 @@ extension API {
   ) -> Outcome {
     let parameters = pending.parameters
     guard parameters.until != .queued else {
-      // 202, unless this is a repetition and the outcome of every message is known.
+      // The response is 202, unless this is a repetition and the outcome of every message is known.
       var progress = BatchResults.Position()
       let isComplete = pending.showsReplay && pending.receipt.advance(&progress, to: .confirmed)
       pending.write(isComplete: isComplete, at: now, into: &response)
       return .respond
     }
     let upstream = pending.receipt.session.upstream
-    // This begins before the states are read, so that no change in between is missed.
+    // The wait begins before the states are read, so that no change in between is missed.
     if parameters.until == .written { upstream.beginWaitingForWrites() }
     if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
@@ -137,7 +138,7 @@ extension API {
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(Problem) -> SendReceipt {
     session.noteUse(at: now)
-    // Read before a message is queued.
+    // The cursor is read before a message is queued, so that a poll from it cannot miss a reply.
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
     var ticket: JournalTicket?
@@ -204,7 +205,7 @@ extension API {
         runs.append(.refused(kind, detail: detail, count: results.count))
       }
     }
-    // Messages that must be stored are counted as accepted only then.
+    // Messages that must be stored are counted as accepted later, when they are stored.
     if ticket == nil { common.metrics.acceptedMessages.add(accepted) }
     if accepted == 0, let firstRefusal { throw firstRefusal }
     return BatchResults(runs)
@@ -219,8 +220,8 @@ extension API {
       of: parameters.timeToLive ?? session.upstream.defaultTimeToLive, after: parameters.waited, count)
   }
 
-  /// Like `timeToLive`, for a TTL after a wait. `TTL: 0`, which means send now or not at all, has then ended, too: the
-  /// request has waited since the client sent it.
+  /// The rest of a TTL after a wait of the request at another gateway. Throws 503 if the TTL has ended. After a wait,
+  /// `TTL: 0` has always ended, since it means that the message is sent at once or not at all.
   func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(Problem) -> TimeSpan {
     guard waited > .zero else { return timeToLive }
     guard timeToLive > waited else {
@@ -276,7 +277,7 @@ extension API {
     return try accepted(receipt, 1, by: session, at: now)
   }
 
-  /// Returns the accepted messages. Throws the problem if none was accepted.
+  /// Returns the accepted messages. Throws the problem if no message was accepted.
   func accepted(
     _ receipt: PostReceipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(Problem) -> SendReceipt.Accepted {
@@ -284,7 +285,7 @@ extension API {
       common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
       throw problem(receipt.result, receipt.nextAttempt, session, at: now)
     }
-    // Messages that must be stored are counted as accepted only then.
+    // Messages that must be stored are counted as accepted later, when they are stored.
     if receipt.ticket == nil { common.metrics.acceptedMessages.add(count) }
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
@@ -362,13 +363,14 @@ extension API {
       "the queue to the upstream is full (\(held)\(others)): \(reason). Try again after the time in Retry-After"
   }
 
-  /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if that is unknown.
+  /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if `moment` is nil.
   static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
     guard let moment else { return 1 }
     let seconds = ((moment - now).millisecondsRoundedUp + 999) / 1_000
     return Int(min(max(seconds, 1), longestRetryAfter))
   }
 
-  /// One hour. An upstream's own `Retry-After` is honoured up to the same maximum (`ReconnectPolicy`).
+  /// The longest value of `Retry-After`, in seconds: one hour. The gateway honours `Retry-After` of an upstream up to
+  /// the same maximum (`ReconnectPolicy`).
   private static var longestRetryAfter: Int64 { 3_600 }
 }

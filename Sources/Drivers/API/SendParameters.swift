@@ -2,12 +2,12 @@ import ByteStreams
 import HTTPCodec
 import Outbox
 
-/// The parameters of a `POST /v1/messages`, from its header fields and its query. Each may be in either, for clients
-/// that cannot set header fields. A parameter in both must have the same value.
+/// The parameters of a `POST /v1/messages`, from its header fields and its query. Each parameter may be in either of
+/// them, for clients that cannot set header fields. A parameter that is in both must have the same value in both.
 struct SendParameters {
   /// The state for which the response waits.
   enum Milestone {
-    /// The message is accepted, so the response follows at once.
+    /// The message is accepted. The response does not wait any longer.
     case queued
     case written
     case confirmed
@@ -24,7 +24,7 @@ struct SendParameters {
 
   /// The TTL as the client has stated it.
   private(set) var timeToLive: TimeSpan?
-  /// How long the request has waited at another gateway. Counts towards its TTL and wait.
+  /// How long the request has waited at another gateway. This time is part of its TTL and of its wait.
   let waited: TimeSpan
   /// Whether the granted TTL is shorter than the requested TTL, so that the response states it (RFC 8030 §5.2).
   private(set) var isTimeToLiveReduced = false
@@ -32,11 +32,11 @@ struct SendParameters {
   private(set) var until = Milestone.queued
   /// How long to wait for `until`.
   private(set) var wait: TimeSpan
-  /// Whether `wait` is from `Prefer`, which the response then confirms.
+  /// Whether `wait` is from `Prefer`. If so, the response confirms it.
   private(set) var isPreferenceApplied = false
   /// How long the request may wait until its messages are stored.
   private(set) var storeWait = API.storeWait
-  /// Whether the message is text or binary, whatever its `Content-Type`; nil unless the query states it.
+  /// The kind of the message that the query states, whatever the `Content-Type`; nil if the query states none.
   private(set) var kind: MessageKind?
   /// The parameters of an event; nil if the query has no parameter of an event.
   private(set) var event: EventParameters?
@@ -45,7 +45,7 @@ struct SendParameters {
   private static let longestTopic = 128
 
   /// - Parameters:
-  ///   - standard: the wait of a request without the parameter.
+  ///   - standard: the wait of a request that does not state one.
   ///   - maximum: the longest wait.
   init(
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
@@ -75,7 +75,8 @@ struct SendParameters {
         preconditionFailure("not accepted")
       }
     }
-    // A parameter is never ignored, unlike `Prefer`, which a server may ignore (RFC 7240 §2).
+    // An unsuitable parameter is refused. Unlike `Prefer`, which a server may ignore (RFC 7240 §2), a parameter is
+    // never ignored.
     guard asked == nil || milestone != nil else {
       throw Problem(
         .invalidParameter,
@@ -114,7 +115,7 @@ struct SendParameters {
   }
 
   private static func topic(_ name: StaticString, _ value: Span<UInt8>) throws(Problem) -> String {
-    // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
+    // Bytes that are not printable ASCII have no agreed meaning in a field (RFC 9110 §5.5).
     guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
       throw Problem(
         .invalidParameter, "\(name) is not valid: use 1 to \(longestTopic) printable ASCII characters")

@@ -22,10 +22,11 @@ struct SendReceipt {
   }
 
   let session: Session
-  /// The position among the pushes before the messages were queued. A poll from there cannot miss a reply.
+  /// The position among the pushes before the messages were queued. A poll from this position cannot miss a reply.
   let cursor: Cursor
   let results: Results
-  /// The ticket of the messages, which are accepted when it is stored; nil if they need not be stored.
+  /// The ticket of the messages; nil if the messages need not be stored. The messages are accepted when the ticket is
+  /// stored.
   var ticket: JournalTicket?
 
   /// Number of messages that were not refused.
@@ -77,7 +78,7 @@ struct SendReceipt {
   // MARK: States
 
   /// Moves `position` to the first message that has reached neither the milestone nor a final state. Returns whether
-  /// there is none. Refused messages are skipped. A message that has once reached the milestone is skipped, even if it
+  /// there is no such message. Skips refused messages. Skips a message that has once reached the milestone, even if it
   /// is sent again later.
   func advance(_ position: inout BatchResults.Position, to milestone: SendParameters.Milestone) -> Bool {
     session.upstream.readDeliveries { deliveries in
@@ -97,12 +98,12 @@ struct SendReceipt {
   ///
   /// - Parameters:
   ///   - isComplete: whether every message has reached the state that the client waits for, or a final state.
-  ///   - showsStates: whether to show the current states. Otherwise all messages are shown as `queued`, the state in
-  ///     which they were accepted. They are also shown so if this gateway has lost the session: the next holder has
-  ///     their states.
+  ///   - showsStates: whether to show the current states. If false, all messages are shown as `queued`, the state in
+  ///     which they were accepted. They are also shown as `queued` if this gateway has lost the session, since only the
+  ///     next holder knows their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
     append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
-    // Checked after the states were read: if the session is still local, they are true.
+    // This is checked after the states were read: if the session is still local now, the states are correct.
     guard showsStates || isComplete, session.hasLeft else { return }
     response.reset()
     append(isComplete: false, showsStates: false, at: now, to: &response)
@@ -114,7 +115,7 @@ struct SendReceipt {
     case .single(let accepted, let kind):
       DeliveryJSON.writeLocation(of: accepted.sequence, in: session, into: &response.fields)
       if showsStates {
-        // The record's time is not shown, so no clock is needed.
+        // The response does not contain the time of the record, so the clock is not read.
         let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
         begin(accepted.sequence, record, into: &response.content.text)
       } else {
@@ -182,8 +183,8 @@ struct SendReceipt {
     }
   }
 
-  /// Writes `count` messages queued one after another, from `first`, as `queued`. They differ only in their numbers, so
-  /// the text between two numbers is rendered once.
+  /// Writes `count` messages that were queued one after another, from `first`, as `queued`. Their texts differ only in
+  /// the numbers, so the text between two numbers is rendered once.
   private func writeQueued(
     _ count: Int, from first: Accepted, at now: MonotonicTime, into output: inout ByteQueue
   ) {

@@ -20,7 +20,7 @@ extension API {
   ) {
     response.begin(status, "application/json")
     let replica = toPeer ? nil : SessionReplica(of: session, common)
-    // Read before `isHere`: if the session is local afterwards, this is its state.
+    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       replica.writeDocument(at: now, into: &response.content.text)
@@ -32,8 +32,9 @@ extension API {
     response.content.text.append("\n" as StaticString)
   }
 
-  /// `PATCH /v1/session`: requests the desired state and responds with the current state. The change takes time, and
-  /// `GET /v1/session` reports its progress. Returns a wait if the change must first be stored for the next holder.
+  /// `PATCH /v1/session`: requests the desired state and responds with the current state. The change takes time. `GET
+  /// /v1/session` reports its progress. Returns a wait if the change must be stored for the next holder before the
+  /// response is sent.
   func change(
     _ session: Session, as body: RequestBody?, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,
     into response: inout Response
@@ -50,12 +51,13 @@ extension API {
     return nil
   }
 
-  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured sessions in the order of the
-  /// configuration, then the sessions that clients have created, by name.
+  /// `GET /v1/sessions`: the sessions that the grant allows. The list has the configured sessions in the order of the
+  /// configuration, followed by the sessions that clients have created, sorted by name.
   func listSessions(_ page: SessionPage, for grant: Grant?, at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
-    // Only sessions that exist for the client: the list must not reveal whether another name is configured.
+    // The position is searched only among sessions that exist for the client, since the list must not reveal whether
+    // another name is configured.
     var configured = common.sessions.all.filter { grant?.allows($0) ?? false }[...]
     var isAfterCreated = false
     if let start = page.start {
@@ -90,13 +92,13 @@ extension API {
 }
 
 extension Grant? {
-  /// Whether `last_failure` has the first line of the response that refused the connection. It may repeat secrets, so
-  /// it is for operators.
+  /// Whether `last_failure` contains the first line of the response that refused the connection. That line may repeat
+  /// secrets, so only operators see it.
   var showsRefusals: Bool { self?.scopes.contains(.admin) ?? false }
 }
 
-/// A PATCH of the desired state whose change is not stored yet. The change is in effect here, but the next holder would
-/// not know it.
+/// A PATCH of the desired state whose change is not stored yet. The change is already in effect at this gateway, but
+/// the next holder would not know it.
 private final class HeldDesiredState: WaitingRequest {
   private let api: API
   private let session: Session

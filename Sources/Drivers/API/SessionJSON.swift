@@ -8,11 +8,11 @@ import UpstreamProtocol
 import UpstreamSession
 
 extension SessionSnapshot {
-  /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized
-  /// clock.
+  /// Writes the body of `GET /v1/session`. Times are durations from or until now, in seconds, so that clients need no
+  /// synchronized clock.
   ///
-  /// - Parameter replica: this gateway's part of the document; nil if no other gateway shares the session, or if the
-  ///   gateway that gets the response adds its own part.
+  /// - Parameter replica: this gateway's part of the document. nil if no other gateway shares the session, or if the
+  ///   response is for another gateway, which adds its own part.
   func write(
     of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool,
     into output: inout ByteQueue
@@ -72,7 +72,8 @@ extension SessionSnapshot {
     replica.write(into: &output)
   }
 
-  /// Writes who created the session and how. Only its owner and clients with the scope `admin` see it.
+  /// Writes who created the session, and how. Only the owner of the session and clients with the scope `admin` see
+  /// these members.
   static func writeCreation(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     guard let creation = session.creation else {
       output.append("null")
@@ -131,7 +132,8 @@ extension SessionSnapshot {
     output.append(jsonStringOrNull: showingRefusal ? failureWithRefusal : status.lastFailure)
   }
 
-  /// Maximum length of a line of a refusal. Error pages in HTML have longer lines, which say nothing more.
+  /// Maximum length of the line of a refusal, in characters. Longer lines occur in HTML error pages, and the rest of
+  /// such a line contains nothing useful.
   private static var refusalCharacters: Int { 200 }
 
   /// Writes the members that `GET /v1/session` and each element of `GET /v1/sessions` have.
@@ -140,7 +142,8 @@ extension SessionSnapshot {
   ) {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
-    // A new session may be younger than the turn of the loop that shows it.
+    // `since` may be later than `now`: a new session may have been created after the loop's turn began, and `now` is
+    // the time at which it began.
     output.append(seconds: max(now - since, .zero))
     output.append(",\"failed_attempts\":")
     output.append(decimal: attempts)
@@ -204,7 +207,7 @@ extension SessionSnapshot {
   }
 
   /// Writes how the upstream refused the last opening handshake. Only the status of its response is included. An error
-  /// page may echo the credentials that we sent, which clients of the API must not see. The status page shows the rest.
+  /// page may repeat the credentials that we sent, which clients of the API must not see.
   private func writeRefusal(into output: inout ByteQueue) {
     guard let report = status.lastReport, let code = report.status else {
       output.append("null")

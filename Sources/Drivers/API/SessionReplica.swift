@@ -20,7 +20,8 @@ package struct GatewayIdentity: Sendable {
   }
 }
 
-/// This gateway's knowledge of a session that several gateways share. It adds this part to documents of the holder.
+/// This gateway's knowledge of a session that several gateways share. The gateway adds this part to the documents that
+/// it gets from the holder.
 struct SessionReplica {
   private let session: Session
   private let gateway: GatewayIdentity?
@@ -128,16 +129,17 @@ struct SessionReplica {
 
 /// A request for the document of a session, forwarded to its holder. This gateway adds its own part.
 final class HeldDocumentRequest: WaitingRequest {
-  /// How long a client that reads the state of a session waits for a silent holder, which is stopped or busy, or
-  /// whose packets are lost. After that, the client gets what this gateway knows. It gets that at once if no holder is
-  /// known, or if the holder refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
-  /// holder takes, and shorter than the timeouts of probes and dashboards, which are a second or more.
+  /// How long a client that reads the state of a session waits for the holder. The holder does not respond in time if
+  /// it is stopped, or if packets are lost. In that case, the client gets what this gateway knows. If no holder is
+  /// known, or if the holder refuses or loses the connection, the client gets that at once
+  /// (`ForwardingRepetition.optional`). The time is longer than a busy holder takes, and shorter than the timeouts of
+  /// probes and dashboards, which are a second or more.
   private static var patience: TimeSpan { .milliseconds(800) }
 
   private let api: API
   private let session: Session
   private let exchange: ForwardedExchange
-  /// Whether the request only reads. Otherwise only a holder can determine the outcome.
+  /// Whether the request only reads. If false, only a holder can determine the outcome.
   private let isRead: Bool
   private let deadline: MonotonicTime
 

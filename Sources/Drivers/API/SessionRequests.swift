@@ -30,7 +30,8 @@ struct SessionDocument {
 
 /// A page of `GET /v1/sessions`.
 struct SessionPage {
-  /// All sessions of a configuration fit, except that a default session is one more.
+  /// The default number of sessions per page. All named sessions of a configuration fit, but not a default session in
+  /// addition to the maximum of them.
   static var defaultLimit: Int { 1_000 }
   static var maximumLimit: Int { 10_000 }
 
@@ -96,8 +97,8 @@ enum SessionClosing {
   static func code(of request: borrowing HTTPRequestHead) throws(Problem) -> UInt16 {
     var code: UInt16 = 1000
     try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(Problem) in
-      // 1005 and 1006 must not be sent. The other codes below 3000 describe an end that we did not cause (RFC 6455
-      // §7.4).
+      // 1005 and 1006 must not be sent. The other codes below 3000 would state a reason for the closing that does not
+      // apply here (RFC 6455 §7.4).
       guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
       else {
         throw Problem(
@@ -141,7 +142,7 @@ extension API {
     do throws(CreationRefusal) {
       session = try common.sessions.created.create(name, creation, settings, retention: plan.retention)
     } catch {
-      // Another request was faster.
+      // Another request has just created a session of this name.
       guard case .exists(let existing) = error else { throw problem(error) }
       try confirm(existing, as: document, for: grant)
       respond(withStateOf: existing, for: grant, at: now, into: &response)
@@ -168,7 +169,7 @@ extension API {
   ) throws(Problem) -> Outcome {
     guard session.creation != nil else { throw Self.configured(session) }
     if common.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
-    // Another request may have closed it meanwhile.
+    // The result is ignored, since it does not matter whether another request has just closed the session.
     common.sessions.created.close(session, code: code)
     response.begin(.noContent, nil)
     return .respond
@@ -189,7 +190,8 @@ extension API {
         "session '\(existing.name)' has the profile '\(creation.profile)': use another name, or delete it first")
     }
     if creation.variables == document.variables { return }
-    // The document need not give values for variables with defaults. A reload may have changed the defaults.
+    // The document may leave out variables that have defaults. If it leaves out a variable, the value in the session
+    // must be equal to the present default, which a reload may have changed since the session was created.
     var given = creation.variables
     for (name, value) in document.variables { given[name] = value }
     let isComplete = creation.variables.allSatisfy { name, value in
@@ -221,7 +223,7 @@ extension API {
       .retryAfter(1))
   }
 
-  /// Maximum number of profiles in an error.
+  /// Maximum number of profiles in the text of an error.
   private static var profilesListed: Int { 5 }
 
   private func unknownProfile(_ name: String) -> Problem {
@@ -256,8 +258,8 @@ extension API {
 }
 
 extension Grant {
-  /// Whether this client may use a session: it has created the session, or the session is configured, or it may use all
-  /// sessions.
+  /// Whether this client may use a session. It may if it has created the session, if the session is configured, or if
+  /// the client may use all sessions.
   func owns(_ session: Session) -> Bool {
     guard let creation = session.creation else { return true }
     return creation.owner == principal || scopes.contains(.admin)
@@ -265,7 +267,7 @@ extension Grant {
 }
 
 extension Problem {
-  /// The problem of a request for a session that a client has closed, or that was idle.
+  /// The problem of a request for a session that was closed by a client, or because it was idle.
   static func closed(_ session: Session) -> Problem {
     Problem(
       .sessionClosed,

@@ -4,10 +4,11 @@ import Inbox
 
 /// Writes messages as single lines: line breaks between the tokens of JSON become spaces.
 ///
-/// One per loop. It keeps the single-line form of the last large message with line breaks, so that all streams send it
-/// from one copy, whatever their format, topics and positions. It keeps the memory of one push.
+/// Each loop has its own object. The object keeps the single-line form of the last large message that had line breaks.
+/// So all streams send the message from one copy, whatever their format, topics and positions. This needs the memory of
+/// one push.
 struct SingleLines {
-  /// Smaller messages are copied with their batch.
+  /// The single-line form of smaller messages is not kept, since they are copied with their batch.
   private static var smallestKept: Int { StreamLimits.batchBytes }
 
   private var kept: (message: ByteString, line: ByteString)?
@@ -21,7 +22,7 @@ struct SingleLines {
   }
 
   private mutating func line(of message: ByteString) -> ByteString {
-    // `kept` keeps the message alive, so no other message has its address.
+    // `kept` keeps its message alive, so no other message can have the same address.
     if let kept, unsafe kept.message.baseAddress == message.baseAddress { return kept.line }
     var bytes = [UInt8](copying: message.bytes)
     for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {

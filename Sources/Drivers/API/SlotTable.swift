@@ -10,7 +10,8 @@ struct SlotTable<Value> {
       values[Int(slot)] = consume value
       return Int(slot)
     }
-    // Grows by an eighth. If it doubled, half of a table of ten thousand held polls could be unused.
+    // The table grows by an eighth. If its capacity doubled, half of a table for ten thousand held polls could be
+    // unused.
     if values.count == values.capacity { values.reserveCapacity(values.count + max(32, values.count / 8)) }
     values.append(consume value)
     return values.count - 1
@@ -25,7 +26,7 @@ struct SlotTable<Value> {
 
   @discardableResult
   mutating func remove(_ slot: Int) -> Value? {
-    // Moved out of the array, so that the value is not copied.
+    // The value is moved out of the array, and so not copied.
     guard let value = values[slot].take() else { return nil }
     free.append(Int32(slot))
     return value

@@ -1,18 +1,19 @@
 import ByteStreams
 import Digests
 
-/// The status page, `status.html` in this directory. It is one file without external resources, and gets everything
-/// that it shows from the API by `fetch`. So every client gets the same page, which contains nothing that needs
+/// The status page, `status.html` in this directory. It is one file without external resources, and gets all its data
+/// from the API by `fetch`. So every client gets the same page, and the page itself contains nothing that needs
 /// credentials.
 enum StatusPage {
-  /// Text first: `*/*` gets text, since a terminal can show it. Browsers request HTML by name.
+  /// Text is the first, so that a client that accepts `*/*` gets text, which a terminal can show. Browsers request HTML
+  /// by name.
   static let representations = [Representation.text, .html, .json]
 
   static let content = ByteString(PackageResources.status_html)
 
   /// Header fields, each ending with CRLF. The policy allows the page's only script and style sheet by their digests,
   /// and requests to the gateway itself. The browser refuses text that becomes markup (Trusted Types). No other page
-  /// can show this page in a frame, where a click could be stolen.
+  /// can show this page in a frame, since a frame makes it possible to steal clicks.
   static let fields: String = {
     let policy = [
       "default-src 'none'", "script-src '\(digest(of: "script"))'", "style-src '\(digest(of: "style"))'",

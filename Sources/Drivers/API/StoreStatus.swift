@@ -3,7 +3,8 @@ import Host
 import Journal
 import JSONCodec
 
-/// The state of the store in responses. `state` is nil if there is no store, so that sessions are in memory only.
+/// The state of the store in responses. `state` is nil if there is no store, that is, if sessions are kept in memory
+/// only.
 struct StoreStatus {
   private let state: StoreState?
 
@@ -11,7 +12,7 @@ struct StoreStatus {
 
   var hasFailed: Bool { state?.failure != nil }
 
-  /// Why a store in Redis does not work, in words that may be shown without credentials; nil if it works.
+  /// Why a store in Redis does not work, in words that may be shown to clients without credentials; nil if it works.
   var redisProblem: StaticString? {
     guard let state, state.failure != nil else { return nil }
     return switch state.cause {
@@ -22,7 +23,7 @@ struct StoreStatus {
     }
   }
 
-  /// Why no other gateway can reach this gateway; nil if another gateway can, or if there are no other gateways.
+  /// Why the other gateways cannot reach this gateway; nil if they can, or if there are no other gateways.
   var peerProblem: StaticString? {
     state?.isUnreachable == true ? "other gateways cannot reach this one (listeners.peer_address)" : nil
   }
@@ -35,8 +36,8 @@ struct StoreStatus {
       "another gateway with the same store.prefix connects session \(other.session) to another host\(hosts)\n")
   }
 
-  /// The problem of a request for a session without a known holder, if the store does not work. nil if it works, or has
-  /// not been tried yet.
+  /// The problem of a request for a session without a known holder, if the store does not work. nil if the store works,
+  /// or if it has not been used yet.
   func problem(showingReason showsReason: Bool) -> Problem? {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
     return Problem(
@@ -45,7 +46,7 @@ struct StoreStatus {
     )
   }
 
-  /// - Parameter showsReason: false for a path that needs no credentials if other paths do.
+  /// - Parameter showsReason: false if this path needs no credentials although other paths do.
   func write(showingReason showsReason: Bool, into output: inout ByteQueue) {
     guard let state else {
       output.append("null" as StaticString)

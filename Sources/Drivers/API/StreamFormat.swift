@@ -8,8 +8,9 @@ import UpstreamSession
 
 /// The format of a stream: server-sent events (WHATWG HTML, section 9.2), or one JSON object per line.
 ///
-/// Each message and each gap comes with the position after it. A client whose connection breaks after any of them
-/// continues there. Heartbeats have a position without a message, for clients whose topics match few pushes.
+/// Each message and each gap is followed by the position after it. A client whose connection breaks continues from the
+/// last position that it has received. Heartbeats state a position without a message, for clients whose topics match
+/// few pushes.
 enum StreamFormat: UInt8 {
   case events
   case lines
@@ -24,9 +25,9 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes the beginning of a stream. A client whose connection breaks before its first message continues at `start`.
-  /// If a gap follows, the gap's event has the first position: a client whose connection breaks before it must get the
-  /// gap again.
+  /// Writes the beginning of a stream, with the position `start`, from which a client continues if its connection
+  /// breaks before the first message. If a gap follows, the beginning has no position, so that a client whose
+  /// connection breaks before the gap gets the gap again.
   func writeBeginning(_ start: ReadStart, into text: inout ByteQueue) {
     if self == .events {
       text.append("retry: " as StaticString)
@@ -40,7 +41,7 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes the position. An event without data is not dispatched, but sets the last event ID.
+  /// Writes the position. Browsers do not dispatch an event without data, but such an event sets the last event ID.
   func writeHeartbeat(_ cursor: Cursor, into text: inout ByteQueue) {
     switch self {
     case .events:
@@ -53,8 +54,8 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes a batch: the gap, then the messages that fit in `StreamLimits.contentBytes`, but at least one. Returns the
-  /// number of messages.
+  /// Writes a batch: the gap, and after it the messages that fit in `StreamLimits.contentBytes`, but at least one
+  /// message. Returns the number of messages.
   ///
   /// - Parameter omitsData: write the size of each payload instead of the payload.
   func write(
@@ -111,8 +112,8 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes the state of the session after `transition`, or its current state if that is nil. It has no position, so a
-  /// client that reconnects gets the current state again.
+  /// Writes the state of the session after `transition`, or its current state if `transition` is nil. The state has no
+  /// position, so a client that reconnects gets the current state again.
   func write(
     _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, _ replica: SessionReplica?,
     for grant: Grant?, at now: MonotonicTime, into text: inout ByteQueue
@@ -124,7 +125,7 @@ enum StreamFormat: UInt8 {
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 
-  /// Writes the state of a session that is not local.
+  /// Writes the state of a remote session.
   func write(_ replica: SessionReplica, into text: inout ByteQueue) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
     replica.writeState(into: &text)
@@ -140,8 +141,8 @@ enum StreamFormat: UInt8 {
   /// The most bytes that are written around a message: `id: `, the cursor, `data: ` and three line breaks.
   private static var mostAround: Int { 13 + Cursor.maximumTextLength }
 
-  /// A larger message is sent on one line. Each line break would add 6 bytes, so a message of line breaks would become
-  /// seven times as large.
+  /// A message above this size is sent on one line. On several lines, each line break adds 6 bytes, so a message that
+  /// consists of line breaks would become seven times as large.
   private static var largestOfSeveralFields: Int { 4 << 10 }
 
   /// Writes each line of `rendered` as a separate `data` field. The client joins them with LF.

@@ -4,12 +4,12 @@ import HTTPCodec
 
 /// How long a request may be held. The same rule applies to all requests that can wait.
 enum WaitParameter {
-  /// Subtracted from the timeout of a proxy, to leave time for the response. If the timeout is shorter than a second,
-  /// half of it is subtracted.
+  /// The time that is subtracted from the timeout of a proxy, so that the response arrives before the timeout. If the
+  /// timeout is shorter than a second, half of it is subtracted.
   private static let proxyMargin = TimeSpan.milliseconds(500)
 
-  /// The shortest time granted for storing, which usually takes milliseconds. A take-over with the longest lease takes
-  /// longer than `API.storeWait`.
+  /// The shortest time for which a request waits for the store, which usually takes milliseconds. It is needed because
+  /// a request may already have waited for a take-over, which with the longest lease takes longer than `API.storeWait`.
   private static let leastStoreWait = TimeSpan.seconds(5)
 
   /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`,
@@ -41,12 +41,12 @@ enum WaitParameter {
     HTTPPreferences(request.fields).wait.map { .seconds(Int64($0)) }
   }
 
-  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path.
+  /// Limits `wait` to `maximum`, unless `maximum` is nil, and to the timeout of a proxy on the path.
   static func granted(
     _ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan? = nil
   ) -> TimeSpan {
     let wait = min(wait, maximum ?? wait)
-    // A sidecar proxy states its timeout in this field. A response after it would be lost.
+    // A sidecar proxy states its timeout in this field. A response that is sent after the timeout would be lost.
     guard let timeout = milliseconds(.xEnvoyExpectedTimeout, of: request), timeout > .zero else { return wait }
     return min(wait, timeout - min(proxyMargin, timeout / 2))
   }
@@ -65,7 +65,7 @@ enum WaitParameter {
     var wait: TimeSpan?
     QueryParameter.forEachUnvalidated(of: request) { parameter, value in
       guard parameter == .wait else { return }
-      // A value that cannot be parsed here counts as the longest wait.
+      // A value that cannot be parsed here is taken as the longest wait.
       wait = max(wait ?? .zero, TimeSpan(value) ?? settings.maximumWait)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: settings.maximumWait)
@@ -78,8 +78,8 @@ enum WaitParameter {
     return min(own, left(of: granted(TimeSpan(nanoseconds: .max), for: request), for: request))
   }
 
-  /// How long the client has already waited at, or for, another gateway. Zero for a request of a client of this
-  /// gateway.
+  /// How long the client has already waited at, or for, another gateway. Zero if this gateway got the request from a
+  /// client directly.
   static func waited(_ request: borrowing HTTPRequestHead) -> TimeSpan {
     milliseconds(.drawbridgeWaited, of: request) ?? .zero
   }

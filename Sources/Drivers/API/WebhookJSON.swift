@@ -5,7 +5,8 @@ import Webhooks
 
 /// The state of a webhook in responses.
 enum WebhookJSON {
-  /// - Parameter nextAttempt: when the first failed push will be delivered again; nil if none has failed.
+  /// - Parameter nextAttempt: when the first push whose delivery failed will be delivered again; nil if there is no
+  ///   such push.
   static func write(
     _ status: WebhookStatus, nextAttempt: MonotonicTime?, _ clock: ClockOffset, into output: inout ByteQueue
   ) {

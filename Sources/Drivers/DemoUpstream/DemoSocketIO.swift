@@ -1,8 +1,8 @@
 import ByteStreams
 import SocketIO
 
-/// The messages of the demo as a Socket.IO server (Engine.IO 4). Like any binary message, attachments are echoed, after
-/// the packet that announces them.
+/// The messages of the demo as a Socket.IO server (Engine.IO 4). Attachments are binary messages, and are echoed like
+/// any message, after the packet that announces them.
 enum DemoSocketIO {
   /// `interval` is the time between two pings.
   static func opening(_ interval: TimeSpan) -> String {

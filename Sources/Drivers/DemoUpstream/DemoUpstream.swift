@@ -47,7 +47,8 @@ package final class DemoUpstream: Sendable {
   }
 }
 
-/// One connection to the demo: the opening handshake, then echo and ticks until the connection closes.
+/// One connection to the demo. After the opening handshake, it echoes messages and sends ticks until the connection
+/// closes.
 private final class DemoConnection: LoopTask, TimerTarget {
   private let channel: Channel
   private let interval: TimeSpan

@@ -1,13 +1,14 @@
 import ByteStreams
 import Reactor
 
-/// Lets an owner cancel a task, whatever the task waits for. Owner and task are on one event loop.
+/// Makes it possible for an owner to cancel a task, whatever the task waits for. The owner and the task are on one
+/// event loop.
 ///
 /// Before each wait, the task sets a handler that ends the wait. After the wait, it checks `isCancelled`.
 package final class Cancellation {
   package private(set) var isCancelled = false
   private var endWait: (() -> Void)?
-  /// The transport that the task owns until it hands it over.
+  /// The transport of the task, until the task passes it on.
   package private(set) var transport: Transport?
 
   package init() {}
@@ -22,16 +23,17 @@ package final class Cancellation {
     transport?.close()
   }
 
-  /// Sets the transport that a cancellation closes, which ends every wait for it; nil once it is handed over.
+  /// Sets the transport that a cancellation closes, which ends every wait for the transport. `transport` is nil when
+  /// the task has passed it on.
   package func setTransport(_ transport: Transport?) {
     self.transport = transport
     if isCancelled { transport?.close() }
   }
 
-  /// Sets the handler that ends the next waits; nil if they cannot be ended.
+  /// Sets the handler that ends the next waits; nil if the next waits cannot be ended.
   func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
 
-  /// Waits for `work` until `deadline` or the cancellation; returns nil if cancelled.
+  /// Waits for `work` until `deadline` or until the cancellation. Returns nil if the task is cancelled.
   package func outcome<Value>(
     of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
   ) async -> BlockingWork<Value>.Outcome? {

@@ -3,14 +3,15 @@ import Glibc
 import Host
 import Reactor
 
-/// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). Each address gets 250 ms before
-/// the next is tried in parallel, so a dead IPv6 route costs 250 ms, not the timeout of the phase.
+/// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). If an address has not responded
+/// within 250 ms, the next address is tried in parallel. So a dead IPv6 route costs 250 ms, and not the timeout of the
+/// phase.
 package final class ConnectRace {
   /// RFC 8305 §5, 'Connection Attempt Delay'.
   static let attemptDelay = TimeSpan.milliseconds(250)
 
-  /// Maximum number of addresses tried. A malicious name server may return thousands, to make the gateway scan other
-  /// hosts.
+  /// Maximum number of addresses that are tried. A malicious name server may return thousands of addresses, to make the
+  /// gateway scan other hosts.
   package static let addressLimit = 32
 
   enum Outcome {
@@ -52,7 +53,7 @@ package final class ConnectRace {
   }
 
   func run() async -> Outcome {
-    // Each attempt refers to the race, so this breaks the cycle.
+    // This breaks the reference cycle between the race and its attempts.
     defer {
       attempts = []
       winner = nil

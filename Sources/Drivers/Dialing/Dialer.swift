@@ -4,16 +4,16 @@ import Profiles
 import ProxyCodec
 import TLSEngine
 
-/// Opens transports: from a host name to a TCP connection, through a proxy and TLS if configured.
+/// Opens transports: resolves a host name, and connects by TCP, through a proxy and with TLS if these are configured.
 ///
 /// It is independent of the protocol above the transport. It runs in the caller's task, on the caller's event loop. It
-/// has no timeouts of its own: the caller cancels.
+/// has no timeouts of its own: the caller cancels it.
 package protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
-  ///   - cancellation: ends the current wait. Then `.cancelled` is thrown.
-  ///   - input: receives bytes that the peer sent after a proxy's response and that nothing has read yet.
+  ///   - cancellation: ends the current wait, so that the function throws `.cancelled`.
+  ///   - input: gets the bytes that have arrived behind a proxy's response and are not read yet.
   ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(
     _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
@@ -34,8 +34,8 @@ package struct DialDestination {
   let tls: TLSContext?
   /// Maximum time without an acknowledgement before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   let userTimeout: TimeSpan
-  /// Which addresses may be connected to; nil if any may. Not applied to the address of a proxy, since the operator has
-  /// chosen it.
+  /// The rules about the addresses to which the gateway may connect; nil if it may connect to any address. They are not
+  /// applied to the address of a proxy, which the operator has chosen.
   var rules: ConnectionRules?
   /// The permission to write; nil if the transport may always write.
   package var permission: WritePermission?
@@ -73,7 +73,7 @@ package struct DialFailure {
     case nameNotResolved
     /// The rules for connections refuse the host, or all of its addresses.
     case notAllowed
-    /// This machine has no route.
+    /// This machine has no route to the destination.
     case noRoute
     case network
     case tls(TLSError)
@@ -89,9 +89,9 @@ package struct DialFailure {
   /// The failure in words, for an operator.
   package let report: ReportText
   package var detail: String { report.description }
-  /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
+  /// The HTTP response of the proxy and the beginning of its body, if the proxy has refused the request.
   package internal(set) var refusal: (head: HTTPRefusal, body: String)?
-  /// The address that is not allowed. For the log only.
+  /// The address that is not allowed. It is for the log only.
   package internal(set) var refusedAddress: String?
 
   init(_ phase: DialPhase, _ reason: Reason, _ report: ReportText) {

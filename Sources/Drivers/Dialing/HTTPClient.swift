@@ -8,28 +8,29 @@ import TLSEngine
 /// Sends requests over HTTP/1.1 to one endpoint, one at a time. Keeps the connection for the next request if the
 /// response permits it.
 ///
-/// It follows no redirections. It repeats a request only if this is allowed, and only if a kept connection ended before
-/// the first byte of the response, since a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on
-/// one event loop.
+/// It follows no redirections. A server may close an idle connection at any time (RFC 9112 §9.3.1). So if a kept
+/// connection ends before the first byte of the response, the client repeats the request, provided that the caller
+/// allows this. The client is used on one event loop only.
 package final class HTTPClient: TimerTarget {
   package enum Outcome: Sendable {
     case response(HTTPResponse)
-    /// The missing event, for an operator.
+    /// The request has timed out. The text, for operators, names the missing event.
     case timeout(String)
-    /// No complete response. The text is for an operator, and contains no part of the URL except the host.
+    /// There was no complete response. The text is for operators, and contains no part of the URL except the host.
     case failed(String)
-    /// The response violates HTTP or a limit. The text is for an operator.
+    /// The response violates HTTP or a limit. The text is for operators.
     case invalid(String)
     case cancelled
   }
 
   package struct Limits: Sendable {
-    /// Maximum time to resolve the name, connect and negotiate TLS. If an address does not respond, time must remain
-    /// for the request.
+    /// Maximum time to resolve the name, connect and negotiate TLS. It must leave time for the request itself if an
+    /// address does not respond.
     package var connectTimeout = TimeSpan.seconds(10)
-    /// Maximum size of the content of a response, which is then kept; nil if no content is kept.
+    /// Maximum size of the content of a response; nil if contents are not kept.
     package var contentBytes: Int?
-    /// Counts the contents that are being received; nil if they are not counted. Small contents are always received.
+    /// Counts the contents that are being received, and limits them; nil if they are not counted. Small contents are
+    /// received in any case.
     package var received: ReceivedContents?
     /// How long the kernel waits for the server to acknowledge sent data; nil for as long as the request may take.
     package var userTimeout: TimeSpan?
@@ -57,7 +58,7 @@ package final class HTTPClient: TimerTarget {
   private let dialer: any Dialer
   private let loop: LoopContext
   private let limits: Limits
-  /// Checked before each write; nil if it may always write.
+  /// The permission that is checked before each write; nil if the client may always write.
   private let permission: WritePermission?
   private var phase = Phase.idle
   private var deadline = MonotonicTime.distantFuture
@@ -68,24 +69,24 @@ package final class HTTPClient: TimerTarget {
   private var awaited: (response: ResponseDeadline, transport: Transport)?
   /// Whether a part of the response has arrived.
   private var hasResponse = false
-  /// The time limit of the request in progress, and the client for which it counts.
+  /// The time limit of the request in progress, and the client for which its response is counted.
   private var limit = TimeSpan.zero
   private var client: UInt64 = 0
   /// Ends the request in progress.
   private var cancellation: Cancellation?
-  /// The connection of an earlier request.
+  /// The connection of an earlier request, kept for the next request.
   private var kept: Transport?
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
-  /// Called each time that the request in progress gets more time, at most its limit again, because the server still
-  /// receives the request.
+  /// Called each time that the request in progress gets more time because the server is still receiving it. Each time,
+  /// it gets at most its time limit again.
   package var whenPostponed: (() -> Void)?
-  /// Whether the server may have received the whole last request, with any outcome. A server does not execute a part of
-  /// a request.
+  /// Whether the server may have received the last request completely, whatever its outcome. A server does not execute
+  /// an incomplete request.
   package private(set) var mayHaveArrived = false
 
-  /// - Parameter permission: checked before each write; nil if it may always write. A request that fails without it
-  ///   counts as cancelled.
+  /// - Parameter permission: the permission that is checked before each write; nil if the client may always write. A
+  ///   request that fails because the permission has ended is reported as cancelled.
   package convenience init(
     _ endpoint: HTTPEndpoint, limits: Limits = Limits(), resolver: Resolver, permission: WritePermission? = nil,
     loop: LoopContext
@@ -109,13 +110,13 @@ package final class HTTPClient: TimerTarget {
   /// Whether a connection is kept for the next request.
   package var isConnected: Bool { kept != nil }
 
-  /// Sends a request, and waits for the end of the response for at most `limit`. The time begins again while the server
-  /// receives the request.
+  /// Sends a request, and waits until the response is complete, for at most `limit`. As long as the server is still
+  /// receiving the request, this time begins again.
   ///
   /// - Parameters:
   ///   - mayRepeat: whether the request may be sent a second time if a kept connection ends before the first byte of
-  ///     the response. The server may have executed it by then.
-  ///   - client: the client for which the content of the response counts; 0 if unknown.
+  ///     the response. The server may already have executed the request in this case.
+  ///   - client: the client for which the content of the response is counted; 0 if it is unknown.
   package func send(
     _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true, for client: UInt64 = 0
   ) async -> Outcome {
@@ -157,8 +158,8 @@ package final class HTTPClient: TimerTarget {
     cancellation.cancel()
   }
 
-  /// The deadline of the request in progress, if it has moved into the future: the server has acknowledged more of the
-  /// request.
+  /// The new deadline of the request in progress, if the server has acknowledged more of the request so that the
+  /// deadline is later now; otherwise nil.
   private func postponedDeadline() -> MonotonicTime? {
     noteProgress()
     guard let deadline = awaited?.response.deadline, deadline > loop.now else { return nil }
@@ -166,7 +167,8 @@ package final class HTTPClient: TimerTarget {
   }
 
   private func noteProgress() {
-    // A server that responds has the whole request, or does not need the rest.
+    // When a server responds, it has received the whole request or does not need the rest, so the deadline is not moved
+    // any more.
     guard !hasResponse, let (position, time) = awaited?.transport.acknowledgedOutput else { return }
     awaited?.response.acknowledged(through: position, at: time)
   }
@@ -270,7 +272,8 @@ package final class HTTPClient: TimerTarget {
         transport.close()
         throw .cancelled
       }
-      // A server may respond and close before it has read the whole request.
+      // The response is read even after this error, since a server may respond and close the connection before it has
+      // read the whole request.
       sendError = error
     }
     phase = .receiving
@@ -347,7 +350,7 @@ package struct HTTPResponse: Equatable, Sendable {
   package let status: Int
   /// How long to wait before the next request; nil if the response contains no such time.
   package let retryAfter: TimeSpan?
-  /// The value of WWW-Authenticate. Like the following properties, nil or empty if the client keeps no content.
+  /// The value of WWW-Authenticate. This and the following properties are nil or empty if the client keeps no contents.
   package var challenge: String?
   /// The lines of the header fields, each with its CRLF, without fields about the connection or the exchange (`Date`,
   /// `X-Request-Id`).

@@ -7,7 +7,8 @@ import TLSEngine
 /// The destination of an `HTTPClient`'s requests. The files of its TLS settings have been read.
 package final class HTTPEndpoint: Sendable {
   package let url: HTTPURL
-  /// Which addresses may be connected to, applied to each address after the name is resolved; nil if any may.
+  /// The rules about the addresses to which the gateway may connect, applied to each address of the name; nil if it may
+  /// connect to any address.
   let rules: ConnectionRules?
   /// The TLS context; nil for `http`.
   let tlsContext: RefreshableTLSContext?

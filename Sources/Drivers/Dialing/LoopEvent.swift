@@ -4,7 +4,7 @@ import Reactor
 /// An event that one task on a loop waits for, and that other tasks on the same loop signal.
 ///
 /// A signal is remembered: if `signal()` was called before `wait`, the wait ends at once. Several signals before a wait
-/// count as one.
+/// have the effect of one.
 @safe
 package final class LoopEvent: TimerTarget {
   private let loop: LoopContext

@@ -5,8 +5,8 @@ import Reactor
 
 /// The part of a connection attempt that concerns a proxy.
 extension NetworkDialer {
-  /// The destination for a SOCKS proxy; nil for an HTTP proxy or without a proxy. With `socks5`, the name is resolved
-  /// here, since the request contains an address.
+  /// The destination in the form that a SOCKS proxy needs; nil for an HTTP proxy or without a proxy. With `socks5`, the
+  /// gateway resolves the name, since the request to the proxy contains an address.
   func tunnelTarget(
     of destination: DialDestination, _ cancellation: Cancellation
   ) async throws(DialError) -> SOCKSHandshake.Destination? {
@@ -30,7 +30,7 @@ extension NetworkDialer {
     }
   }
 
-  /// Makes the proxy open a tunnel. Bytes that have already arrived through it are left in `input`.
+  /// Makes the proxy open a tunnel. Bytes that have already arrived through the tunnel are left in `input`.
   func openTunnel(
     to target: SOCKSHandshake.Destination?, _ destination: DialDestination, through proxy: ProxyURL,
     over transport: Transport, _ input: inout ByteQueue

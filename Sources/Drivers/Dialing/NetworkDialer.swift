@@ -13,8 +13,8 @@ package final class NetworkDialer: Dialer {
   private let owner: String
   let loop: LoopContext
 
-  /// Maximum number of addresses of a name that are checked against the rules. A client may have chosen the name
-  /// server.
+  /// Maximum number of addresses of a name that are checked against the rules. The limit is needed because a client may
+  /// have chosen the name, and so the name server.
   static var judgedLimit: Int { 64 }
 
   package init(resolver: Resolver, owner: String = "", loop: LoopContext) {
@@ -68,7 +68,7 @@ package final class NetworkDialer: Dialer {
     }
   }
 
-  /// The addresses that the rules allow. Only these are connected to.
+  /// The addresses that the rules allow. The gateway connects to no other addresses.
   func allowed(
     _ addresses: [SocketAddress], _ destination: DialDestination
   ) throws(DialError) -> [SocketAddress] {
@@ -85,7 +85,7 @@ package final class NetworkDialer: Dialer {
       }
     }
     if allowed.isEmpty {
-      // A client sees the text, and must not learn the addresses of internal names.
+      // A client sees this text, and must not learn the addresses of internal names from it.
       var failure = DialFailure(.resolving, .notAllowed, "\(destination.host): \(refusal)")
       failure.refusedAddress = refused
       throw .failed(failure)
@@ -131,7 +131,7 @@ package final class NetworkDialer: Dialer {
       var outcome = Result<Bool, TLSError>.success(false)
       do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
       do throws(TransportError) {
-        // Also after an error: an alert reports the reason to the peer.
+        // The output is sent even after an error, since it may contain an alert that reports the reason to the peer.
         try await transport.flushAll()
         switch outcome {
         case .success(true): return

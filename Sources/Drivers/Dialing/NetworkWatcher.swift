@@ -5,7 +5,7 @@ import Metrics
 import Reactor
 import RouteNetlink
 
-/// Reports changes of this machine's network. If the kernel does not report them, heartbeats still detect dead
+/// Reports changes of this machine's network. If the kernel does not report changes, heartbeats still detect dead
 /// connections, but later.
 package final class NetworkWatcher: LoopTask {
   /// Maximum number of datagrams per turn, so that frequent changes do not delay the loop's connections.
@@ -71,7 +71,7 @@ package final class NetworkWatcher: LoopTask {
     }
   }
 
-  /// Reads pending datagrams, up to the limit per turn. Returns false if no more will arrive.
+  /// Reads pending datagrams, up to the limit per turn. Returns false if no more datagrams will arrive.
   private func drain() -> Bool {
     let channel = self.channel
     let now = channel.loop.now

@@ -2,8 +2,8 @@ import Metrics
 import Threading
 import Totals
 
-/// The contents of responses that HTTP clients of all loops are receiving, in bytes, counted for each client of the
-/// gateway that waits for them.
+/// The total size, in bytes, of the response contents that the HTTP clients of all loops are receiving. A content is
+/// counted for the client of the gateway that waits for the response.
 package final class ReceivedContents: Sendable {
   package let limit: Int
   private let gauge: Gauge
@@ -18,9 +18,9 @@ package final class ReceivedContents: Sendable {
     total = Locked(ReservedTotal(limit: limit))
   }
 
-  /// Counts `growth` more bytes in the responses to `client`. Returns false, and counts nothing, if there is no room.
+  /// Counts `growth` more bytes in the responses to `client`. If there is no room, counts nothing and returns false.
   ///
-  /// - Parameter isSmall: whether the bytes are counted in any case.
+  /// - Parameter isSmall: whether the bytes are counted even if there is no room.
   func add(_ growth: Int, by client: UInt64, isSmall: Bool) -> Bool {
     let isAdmitted = total.withLock { total in
       guard isSmall || growth <= 0 || total.admits(growth, by: client) else { return false }

@@ -3,11 +3,11 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// The TLS context of one version of TLS settings, for all sessions whose settings are equal. It is rebuilt when one of
-/// its files has changed.
+/// The TLS context for one version of TLS settings. All sessions with equal TLS settings use the same object. The
+/// context is rebuilt when one of its files has changed.
 ///
-/// It belongs to `PreparedSettings`. A connection attempt refreshes the context of the settings with which it was
-/// started, so an attempt with outdated settings does not affect later attempts.
+/// The object belongs to `PreparedSettings`. A connection attempt refreshes the context that belongs to its own
+/// settings. So an attempt with outdated settings does not affect later attempts.
 package final class RefreshableTLSContext: Sendable {
   private let context: Locked<TLSContext>
 
@@ -46,7 +46,8 @@ package final class RefreshableTLSContext: Sendable {
 
   private typealias Built = Result<TLSContext, TLSSettingsError>
 
-  /// The subject of the error if building a context hangs: OpenSSL reads the system's store itself.
+  /// The subject of the error if the creation of a context hangs. It is the system's store, since OpenSSL itself reads
+  /// that store.
   private static var storeSubject: String { "the system's certificates" }
 
   private static func building(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) -> BlockingWork<Built> {

@@ -2,8 +2,8 @@ import ByteStreams
 import Host
 import Reactor
 
-/// A file that a connection attempt needs, such as a secret or a certificate. Another thread reads it, with one read
-/// per file at a time.
+/// A file that a connection attempt needs, such as a secret or a certificate. Another thread reads the file. Each file
+/// has at most one read at a time.
 package enum RequiredFile {
   package typealias Read = Result<[UInt8], FileError>
   package typealias Outcome = BlockingWork<Read>.Outcome

@@ -5,8 +5,8 @@ import HTTPCodec
 package enum RetryAfter {
   /// How long to wait; zero for a date in the past, and nil if `value` is neither seconds nor a date.
   ///
-  /// - Parameter date: the Date field of the response. The wait is computed from it, so that the clocks of the gateway
-  ///   and the server need not agree.
+  /// - Parameter date: the Date field of the response. The wait is computed from this date, so that the clocks of the
+  ///   gateway and of the server need not agree.
   /// - Parameter now: seconds since 1970, for a response without Date.
   package static func parse(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
     let text = Array(value.utf8)
@@ -16,7 +16,7 @@ package enum RetryAfter {
     return .seconds(min(max(0, moment - sent), maximumSeconds))
   }
 
-  /// The limit of `delta-seconds` (RFC 9111 §1.2.2), applied to dates, too. A date may be thousands of years in the
-  /// future.
+  /// The maximum of `delta-seconds` (RFC 9111 §1.2.2). It is also applied to dates, since a date may be thousands of
+  /// years in the future.
   private static let maximumSeconds: Int64 = 1 << 31
 }

@@ -6,8 +6,8 @@ import TLSEngine
 /// Creates the TLS contexts of several sessions before they start. Sessions with equal TLS settings get the same
 /// context, and each file is read once. A context with the system's certificates takes about 60 ms and 0.85 MiB.
 package struct TLSContextCache: ~Copyable {
-  /// Time for reading all files, in addition to the timeout of one file. Without this limit, many files on a mount that
-  /// hangs would each take a whole timeout, one after the other.
+  /// The maximum time for reading all files is the timeout of one file plus this time. Without this limit, each of many
+  /// files on a mount that hangs would take a whole timeout, one after the other.
   private static var extraTime: TimeSpan { .seconds(10) }
 
   private typealias Outcome = Result<RefreshableTLSContext, TLSSettingsError>

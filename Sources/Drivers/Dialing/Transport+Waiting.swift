@@ -4,7 +4,7 @@ import Reactor
 
 /// Why a wait for a transport ended.
 package enum TransportError: Error {
-  /// Its owner has closed it.
+  /// The owner has closed the transport.
   case closed
   /// The peer has ended the stream.
   case ended
@@ -14,15 +14,16 @@ package enum TransportError: Error {
 
 /// Waits for handshakes, in which both sides alternate.
 extension Transport {
-  /// Maximum bytes per read. Responses are short, and the bytes after a response may belong to the next layer.
+  /// Maximum bytes per read. It is small, since responses are short and the bytes behind a response may belong to the
+  /// next layer.
   private static var bytesPerRead: Int { 4_096 }
-  /// How long to wait for more of a body. The status is already known, and the part that has arrived by then is enough
-  /// for an operator.
+  /// How long to wait for the body of a refusal. The status code is already known, and the part of the body that
+  /// arrives in this time is enough for an operator.
   private static var bodyTimeout: TimeSpan { .seconds(1) }
 
   /// Writes the whole output.
   package func flushAll() async throws(TransportError) {
-    // The owner may have closed it between two phases, when no task was waiting.
+    // The owner may have closed the channel between two phases, when no task was waiting for it.
     guard !channel.isClosed else { throw .closed }
     while true {
       switch flush() {

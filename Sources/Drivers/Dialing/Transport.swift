@@ -6,18 +6,18 @@ import TLSEngine
 /// The byte stream of one connection, over plain TCP or TLS.
 ///
 /// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the
-/// connection's beginning. A TLS record reaches the peer as a whole or not at all. So its plaintext is `written` when
-/// the kernel has accepted all of its ciphertext.
+/// connection's beginning. A peer can decrypt only whole TLS records. So the plaintext of a record counts as `written`
+/// when the kernel has accepted all ciphertext of the record.
 @usableFromInline
 package final class Transport {
   package let channel: Channel
-  /// Checked before each system call that writes; nil if it may always write.
+  /// The permission that is checked before each system call that writes; nil if the transport may always write.
   private let permission: WritePermission?
   /// Whether a write was refused because the permission has ended.
   package private(set) var isForbidden = false
   @usableFromInline
   var tls: TLSConnection?
-  /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
+  /// The error inside TLS, after which `receive` and `flush` return `.failed(EPROTO)`; nil if there was none.
   package private(set) var failure: TLSError?
   @usableFromInline package var output = ByteQueue()
   /// Whether a write has failed. The output is discarded and nothing is written any more.
@@ -27,7 +27,8 @@ package final class Transport {
   /// Number of system calls in which the kernel accepted bytes.
   package private(set) var writes = 0
 
-  /// Plaintext bytes encrypted, ciphertext bytes produced, and bytes sent.
+  /// The number of plaintext bytes that were encrypted, of ciphertext bytes that were produced, and of bytes that were
+  /// sent.
   @usableFromInline
   var sealed: UInt64 = 0
   private var produced: UInt64 = 0
@@ -54,8 +55,8 @@ package final class Transport {
   @inlinable
   package var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
-  /// Plaintext before this position is accepted by the kernel or encrypted, and cannot be taken back. With TLS, it is
-  /// at most one record beyond the bytes that the kernel has begun to send.
+  /// Plaintext before this position cannot be taken back: the kernel has accepted it, or it is already encrypted. With
+  /// TLS, this position is at most one record beyond the plaintext that the kernel has begun to accept.
   @inlinable
   package var committed: UInt64 { tls == nil ? written : sealed }
 
@@ -69,8 +70,8 @@ package final class Transport {
   package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
   /// The position up to which the peer of the socket, which may be a proxy, has acknowledged plaintext, and the latest
-  /// time at which the last acknowledgement can have arrived. With TLS, the position is slightly too low because of the
-  /// records under way. nil if the channel is closed.
+  /// time at which the last acknowledgement can have arrived. With TLS, the position may be slightly too low, since it
+  /// is not known how much of the ciphertext under way is overhead of records. nil if the channel is closed.
   package var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
     guard !channel.isClosed else { return nil }
     let pending = unsent + channel.unacknowledgedBytes
@@ -85,8 +86,8 @@ package final class Transport {
     tls = connection
   }
 
-  /// Continues the handshake; returns true when it is complete. The caller flushes afterwards, even after an error,
-  /// since an alert may have to be sent.
+  /// Continues the handshake. Returns true when the handshake is complete. After each call the caller must flush, even
+  /// if there was an error, since an alert may have to be sent.
   func advanceHandshake() throws(TLSError) -> Bool {
     guard let tls else { return true }
     return try tls.advanceHandshake() == .complete
@@ -114,7 +115,8 @@ package final class Transport {
         }
       } catch {
         failure = error
-        // TCP ended without close_notify. WebSocket's own close frame shows whether anything is missing.
+        // TCP has ended without close_notify. This is reported as the normal end of the stream: the close frame of
+        // WebSocket shows whether anything is missing.
         return error == .truncated ? .endOfStream : .failed(EPROTO)
       }
       switch receiveHandshake() {
@@ -143,14 +145,14 @@ package final class Transport {
       written = sent
     }
     if case .failed = result { discardOutput() }
-    // A single large message must not keep its memory allocated.
+    // The memory that a single large message has needed must not stay allocated.
     if output.isEmpty, output.allocatedBytes > Self.retainedOutputStorage { output.releaseStorage() }
     return result
   }
 
   private func send(_ queue: inout ByteQueue) -> FlushResult {
     while !queue.isEmpty {
-      // All output passes here, including output that TLS has encrypted before.
+      // All output passes through this check, even output that TLS has already encrypted.
       if let permission, !permission.isGiven {
         isForbidden = true
         return .failed(EPERM)
@@ -173,8 +175,8 @@ package final class Transport {
     tls?.sendCiphertext { $0.releaseStorage() }
   }
 
-  /// Encrypts a record only when the kernel has accepted the record before it. Encrypted bytes must be sent, even if
-  /// their messages expire.
+  /// Encrypts a record only when the kernel has accepted the record before it, since encrypted bytes must be sent even
+  /// if their messages expire.
   private func flush(through tls: TLSConnection) -> FlushResult {
     while true {
       let result = tls.sendCiphertext { send(&$0) }
@@ -220,8 +222,8 @@ package final class Transport {
     tls?.releaseIdleStorage()
   }
 
-  /// Sends close_notify and FIN. Data that the kernel has accepted still arrives. Without the permission to write,
-  /// resets the connection.
+  /// Sends close_notify and FIN. The kernel still delivers the data that it has accepted. If the permission to write
+  /// has ended, resets the connection instead.
   package func close() {
     if let permission, !permission.isGiven { return channel.reset() }
     if let tls, !channel.isClosed {
@@ -235,8 +237,8 @@ package final class Transport {
 }
 
 extension Transport {
-  /// Calls `body` once, on the loop, when the kernel accepts more output. Does not call it if the transport is closed
-  /// before.
+  /// Calls `body` once, on the loop, when the kernel accepts more output. Does not call `body` if the transport is
+  /// closed before that.
   package func whenWritable(on loop: LoopContext, _ body: @escaping () -> Void) {
     loop.spawn(WritableTask(channel, body))
   }

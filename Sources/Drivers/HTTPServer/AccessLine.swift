@@ -17,8 +17,8 @@ struct AccessLine {
     }
   }
 
-  /// When the request's first byte was read. If it was read together with the previous request, when its head was
-  /// parsed.
+  /// The time at which the first byte of the request was read. If that byte was read together with the previous
+  /// request, the time at which the head was parsed.
   let began: MonotonicTime
   /// `other` if the request line could not be read.
   var method = HTTPMethod.other
@@ -28,7 +28,7 @@ struct AccessLine {
   var idCount = 0
   /// The trace that the request belongs to.
   var traceID: TraceID?
-  /// The principal that the request's credentials name; nil without accepted credentials.
+  /// The principal that the request's credentials prove; nil if the request has no accepted credentials.
   var principal: String?
   /// The client's address; nil if it is the address of the connection.
   var client: [UInt8]?
@@ -47,7 +47,7 @@ struct AccessLine {
 
   var isError: Bool { status >= 400 || abort != nil }
 
-  /// Appends the fields of the line. Only the id and the principal come from the client: the id was checked, and the
+  /// Appends the fields of the line. Only the id and the principal are texts of the client. The id was checked, and the
   /// principal is escaped.
   ///
   /// - Parameters:

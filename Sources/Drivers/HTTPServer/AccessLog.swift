@@ -5,7 +5,8 @@ import Synchronization
 
 /// The access log of all event loops: one line per request of a client.
 ///
-/// On the management listeners, only requests to the API have lines: otherwise most of the log would be probes.
+/// Of the requests on management listeners, only requests to the API have lines. If all had lines, most lines would be
+/// about probes.
 package final class AccessLog: Sendable {
   package typealias Mode = GatewaySettings.Log.Access
 
@@ -29,7 +30,7 @@ package final class AccessLog: Sendable {
     set { index.store(Self.index(of: newValue), ordering: .relaxed) }
   }
 
-  /// Checked for every read: one load.
+  /// Whether the log is on. This is checked for every read, and costs one load.
   @inline(__always)
   var isOn: Bool { index.load(ordering: .relaxed) != 0 }
 

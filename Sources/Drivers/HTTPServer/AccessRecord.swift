@@ -2,8 +2,8 @@ import ByteStreams
 import HTTPCodec
 import Logging
 
-/// The requests of one connection whose lines in the access log are not written yet. Exists only while the access log
-/// is on, and is reused for all requests of the connection.
+/// The requests of one connection whose lines in the access log are not written yet. The record exists only while the
+/// access log is on, and is reused for all requests of the connection.
 ///
 /// The line of a request is written when the kernel has accepted its whole response, or when the connection ends.
 final class AccessRecord {
@@ -13,7 +13,7 @@ final class AccessRecord {
   private var inputBegan: MonotonicTime?
   /// The request being received, held or responded to.
   private var current: AccessLine?
-  /// Requests whose responses are written but not sent.
+  /// Requests whose responses are written to the output but not completely sent.
   private var unsent: [AccessLine] = []
   /// The ids of `unsent` and `current`, in this order.
   private var ids = ByteQueue()
@@ -27,7 +27,8 @@ final class AccessRecord {
 
   // MARK: One request
 
-  /// Records that input was read while no request was arriving. Earlier input without a request was an empty line.
+  /// Records that input was read while no request was arriving. Replaces the time of earlier input: if no request has
+  /// followed that input, it was an empty line.
   func beginInput(at now: MonotonicTime) { inputBegan = now }
 
   /// Records that a request has begun.
@@ -82,9 +83,9 @@ final class AccessRecord {
 
   // MARK: Lines
 
-  /// Writes the lines of all requests in `unsent`: the kernel has accepted their responses.
+  /// Called when the kernel has accepted the responses to all requests in `unsent`. Writes the lines of these requests.
   func reportSent(to log: AccessLog, at now: MonotonicTime) {
-    // An iterator would retain the array, and `removeAll` would then allocate a new array.
+    // An iterator would retain the array, so `removeAll` would have to allocate a new array.
     for index in unsent.indices { report(unsent[index], to: log, at: now) }
     unsent.removeAll(keepingCapacity: true)
   }
@@ -96,7 +97,7 @@ final class AccessRecord {
   ///   - unsentBytes: the number of written bytes that the kernel has not accepted; nil if unknown.
   func reportAborted(_ doing: AccessLine.Abort, unsentBytes: Int?, to log: AccessLog, at now: MonotonicTime) {
     resume(at: now)
-    // The current response has been sent as far as it was streamed, except for the bytes that are still queued.
+    // Of the current response, the bytes that were streamed have been sent, except the bytes that are still queued.
     var remaining = unsentBytes ?? .max
     if let unsentBytes, let line = current {
       remaining -= min(line.bytes, unsentBytes)

@@ -1,5 +1,5 @@
-/// The position of an element of an `ArrivalList`. A handle whose element was removed stays invalid, even when its slot
-/// is reused.
+/// The position of an element of an `ArrivalList`. When the element is removed, its handle becomes invalid, and stays
+/// so even if the slot is reused.
 struct ArrivalHandle: Hashable, Sendable {
   let index: Int32
   let generation: UInt32
@@ -45,7 +45,7 @@ struct ArrivalList<Element>: ~Copyable {
       nodes[Int(index)].next = Self.none
     } else {
       index = Int32(nodes.count)
-      // The capacity grows by a quarter. Doubling would waste memory, since each connection has a node.
+      // The capacity grows by a quarter. If it doubled, much memory could be unused, since each connection has a node.
       if nodes.count == nodes.capacity { nodes.reserveCapacity(nodes.count + max(16, nodes.count / 4)) }
       nodes.append(Node(element: element, generation: 0, previous: tail, next: Self.none))
     }

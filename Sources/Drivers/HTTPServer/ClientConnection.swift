@@ -4,8 +4,8 @@ import TLSEngine
 
 /// The client of a request, as identified by its connection and the trusted proxies in front of it.
 ///
-/// A value without references except for the certificate. For a usual client, the address is read from the socket only
-/// when needed.
+/// The value has no references except the certificate. The address of a usual client is read from the socket, and only
+/// when it is needed.
 package struct ClientConnection: Sendable {
   private enum Peer {
     case socket(Int32)
@@ -14,7 +14,7 @@ package struct ClientConnection: Sendable {
 
   /// The origin for which the client's connections and requests are counted.
   package let origin: ClientOrigin
-  /// The verified certificate of the client; nil if it has shown none.
+  /// The verified certificate of the client; nil if the client has sent no certificate.
   package let certificate: ClientCertificate?
   /// Whether the client has used HTTPS.
   package let isSecure: Bool
@@ -28,7 +28,7 @@ package struct ClientConnection: Sendable {
     peer = .socket(socket)
   }
 
-  /// A client with a known origin, even if its address is no longer known.
+  /// A client whose origin is known. Its address may no longer be known.
   init(origin: ClientOrigin, address: IPAddress?, certificate: ClientCertificate?, isSecure: Bool) {
     self.origin = origin
     self.certificate = certificate
@@ -36,7 +36,7 @@ package struct ClientConnection: Sendable {
     peer = .address(address)
   }
 
-  /// A client with this address; nil for a Unix-domain socket.
+  /// A client with this address. `address` is nil for a Unix-domain socket.
   package init(_ address: IPAddress?, certificate: ClientCertificate? = nil, isSecure: Bool = false) {
     origin = ClientOrigin(address)
     self.certificate = certificate

@@ -2,12 +2,12 @@ import ByteStreams
 import Host
 
 /// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A
-/// /64 is the least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64
+/// single host is assigned a /64 or more (RFC 6177 §2). If limits applied to whole addresses, one host could have 2^64
 /// times as many connections.
 package enum ClientOrigin: Hashable, Sendable {
   case ipv4(UInt32)
   case ipv6(prefix: UInt64)
-  /// A Unix-domain socket. The file's permissions decide who may connect, so there is no limit per peer.
+  /// A Unix-domain socket. The permissions of its file decide who may connect, so no limit per client applies.
   case local
 
   /// `address` is nil for a Unix-domain socket.

@@ -6,15 +6,15 @@ import ProxyCodec
 import Reactor
 import TLSEngine
 
-/// The layers of a connection below HTTP: first the header of the PROXY protocol, then TLS. A plain connection has no
-/// layers, which costs it one branch.
+/// The layers of a connection below HTTP: the header of the PROXY protocol, and above it TLS. A plain connection has no
+/// such object, and costs one branch.
 ///
-/// The deadline of the first request head also applies to both layers: all three must be complete within that time
-/// after accept. This class never waits. It buffers input of up to one read of the socket. It encrypts output only once
-/// the kernel has accepted all earlier ciphertext, so a slow reader costs at most `sealedBytes` here, besides its
-/// responses.
+/// The deadline of the first request head also applies to the layers: the header, the handshake and the head must be
+/// complete before it. This class never waits. It buffers input of up to one read of the socket. It encrypts output
+/// only when the kernel has accepted all earlier ciphertext, so a slow reader costs at most `sealedBytes` here, in
+/// addition to its responses.
 final class ConnectionLayers {
-  /// Why a connection ended before HTTP.
+  /// Why a connection ended before its first HTTP request.
   enum Failure {
     case proxyHeader(ProxyHeaderError)
     case tls(TLSError)
@@ -32,7 +32,7 @@ final class ConnectionLayers {
     }
   }
 
-  /// The protocol of a client that does not begin a TLS handshake.
+  /// The protocol that a client uses on an HTTPS listener instead of TLS.
   enum OtherProtocol {
     case http
     case proxyHeader
@@ -42,7 +42,8 @@ final class ConnectionLayers {
       if bytes.starts(with: "PROXY ") || bytes.starts(with: "\r\n\r\n\0") {
         self = .proxyHeader
       } else if !bytes.isEmpty, UInt8(ascii: "A")...UInt8(ascii: "Z") ~= bytes[0] {
-        // Methods begin with upper-case letters. The types of TLS records are smaller numbers.
+        // An HTTP method begins with an upper-case letter. The first byte of a TLS record is its type, which is a
+        // smaller number.
         self = .http
       } else {
         return nil
@@ -62,25 +63,26 @@ final class ConnectionLayers {
   /// Maximum ciphertext received before the handshake is complete, in bytes. The largest usual handshake, with a
   /// client's certificate chain, has some 10 KB. OpenSSL limits each message to about 130 KB.
   static var handshakeBytes: Int { 256 * 1024 }
-  /// Maximum plaintext that is encrypted and sent at once, in bytes: four records. More would cost memory per slow
-  /// reader, but fewer system calls per large response.
+  /// Maximum plaintext that is encrypted and sent at once, in bytes: four records. A larger value would need more
+  /// memory for each slow reader, but fewer system calls for a large response.
   private static var sealedBytes: Int { 64 * 1024 }
-  /// The most bytes that a record adds to its plaintext. A read with this much more room returns a whole record.
+  /// The maximum number of bytes by which a record is larger than its plaintext. A read with this additional room
+  /// returns a whole record.
   private static var recordOverhead: Int { 512 }
 
   private let certificate: CurrentCertificate?
   private let handshakes: LoopParts<Channel>
   /// The handshake in progress.
   private var handshake: LoopPart?
-  /// The peer at accept. The kernel forgets it when the peer resets the connection, although received bytes can still
-  /// be read.
+  /// The peer, as it was when the connection was accepted. When the peer resets the connection, the kernel forgets its
+  /// address, although received bytes can still be read.
   let peer: SocketAddress
-  /// The received bytes of the header; once it is complete, the bytes that follow it.
+  /// The received bytes of the header. After the header is complete, the bytes that have arrived behind it.
   private var header: ByteQueue
   private(set) var expectsHeader: Bool
-  /// The client that the header names. nil before the header is complete, and if it names no client.
+  /// The client that the header names. nil as long as the header is not complete, and if the header names no client.
   private(set) var client: SocketAddress?
-  /// Created when the first byte arrives, so that a silent connection costs little.
+  /// The TLS connection. It is created when the first byte arrives, so that a silent connection costs little.
   private var tls: TLSConnection?
   private(set) var isEstablished = false
   private(set) var clientCertificate: ClientCertificate?
@@ -115,8 +117,8 @@ final class ConnectionLayers {
 
   // MARK: Input
 
-  /// Reads plaintext into `plaintext`, at most `limit` bytes. Returns `.failed` if a layer fails, and sets `failure`.
-  /// The alert or response for the client has then been sent.
+  /// Reads plaintext into `plaintext`, at most `limit` bytes. If a layer fails, sends an alert or a response to the
+  /// client, sets `failure`, and returns `.failed`.
   func receive(_ channel: Channel, atMost limit: Int, into plaintext: inout ByteQueue) -> IOResult {
     plaintext.removeAll()
     if expectsHeader {
@@ -132,10 +134,10 @@ final class ConnectionLayers {
     return channel.receive(into: &plaintext, atMost: limit)
   }
 
-  /// Returns nil once the header is complete. `header` then has the bytes that follow it.
+  /// Returns nil when the header is complete. `header` has the bytes behind the header then.
   private func receiveHeader(_ channel: Channel) -> IOResult? {
     while true {
-      // The proxy may send the request together with its header.
+      // A read may also return bytes of the request, which the proxy may send together with the header.
       switch channel.receive(into: &header, atMost: ProxyHeader.maximumLength) {
       case .bytes: break
       case let end: return end
@@ -169,14 +171,15 @@ final class ConnectionLayers {
             }
           }
         } catch {
-          // The framing of HTTP shows whether the message is complete.
+          // The end without close_notify is treated as a normal end, since the framing of HTTP shows whether the
+          // request is complete.
           if error == .truncated { return .endOfStream }
           failure = .tls(error)
           refuse(tls, channel, plain: otherProtocol == .http)
           return .failed(EPROTO)
         }
-        // TLS itself replies, such as to key updates. As long as a client does not read these replies, nothing more is
-        // read from it.
+        // TLS may have to send replies of its own, for example to key updates. As long as a client does not read these
+        // replies, no more input is read from it.
         if case .failed(let code) = send(tls, channel) { return .failed(code) }
         if tls.hasPendingCiphertext { return .wouldBlock }
       }
@@ -187,7 +190,7 @@ final class ConnectionLayers {
   /// Returns nil if OpenSSL has something to process.
   private func receiveCiphertext(_ channel: Channel, atMost limit: Int) -> IOResult? {
     guard header.isEmpty else {
-      // Bytes that arrived with the header of the PROXY protocol.
+      // These bytes have arrived together with the header of the PROXY protocol.
       guard let tls = connection(channel) else { return .failed(EPROTO) }
       if received == 0 { otherProtocol = OtherProtocol(header.bytes) }
       tls.receive(ciphertext: header.bytes)
@@ -207,7 +210,7 @@ final class ConnectionLayers {
       tls.receive(ciphertext: channel.received)
       return nil
     case .endOfStream:
-      // A load balancer's probe closes the connection without sending a byte.
+      // The peer has sent no byte, as in a probe of a load balancer, so this is not a failure.
       guard let tls else { return .endOfStream }
       tls.receiveEndOfCiphertext()
       return nil
@@ -239,7 +242,8 @@ final class ConnectionLayers {
     handshake = nil
   }
 
-  /// Sends the alert. To a request in plain HTTP, sends a response instead, which a browser shows.
+  /// Sends the alert. If the client has sent a request in plain HTTP, sends an HTTP response instead, which a browser
+  /// shows.
   private func refuse(_ tls: TLSConnection, _ channel: Channel, plain: Bool) {
     guard plain else {
       _ = send(tls, channel)
@@ -259,7 +263,7 @@ final class ConnectionLayers {
     return !header.isEmpty
   }
 
-  /// Whether the client has closed its side with close_notify. It may still read.
+  /// Whether the client has ended its output with close_notify. It may still read.
   var isClosedByPeer: Bool { tls?.isClosedByPeer ?? false }
 
   // MARK: Output
@@ -272,7 +276,7 @@ final class ConnectionLayers {
     _ queue: inout OutputQueue, to channel: Channel, _ scratch: inout ByteQueue
   ) -> OutputQueue.FlushResult {
     guard let tls else { return isSecure ? .failed(EPROTO) : queue.flush(to: channel) }
-    // Before HTTP there is at most a flight of the handshake, or an alert.
+    // Before the handshake is complete, the output is at most the ciphertext of a handshake message or an alert.
     guard isEstablished else { return queue.isEmpty ? send(tls, channel) : .failed(EPROTO) }
     while true {
       let result = send(tls, channel)
@@ -327,8 +331,8 @@ final class ConnectionLayers {
     if header.isEmpty { header.releaseStorage() }
   }
 
-  /// Sends close_notify, unless a response is cut off: the client must not take it for complete. Returns `.blocked` if
-  /// the client reads slowly, so that close_notify remains pending.
+  /// Sends close_notify, unless a response is incomplete, which the client must not take for complete. Returns
+  /// `.blocked` if close_notify remains pending because the client reads slowly.
   @discardableResult
   func sendClose(to channel: Channel) -> OutputQueue.FlushResult {
     guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return .done }

@@ -14,9 +14,9 @@ struct ConnectionTimeouts {
   let writeMinimumRate: Int
   let linger: TimeSpan
 
-  /// Shortest idle timeout for a connection of another gateway. Gateways keep idle connections for 15 s (`HTTPClient`),
-  /// and the gateway that sends requests must close first. If the other side closed first, the sender could not know
-  /// whether a request that was on its way had been read.
+  /// The shortest idle timeout for a connection of another gateway. The gateway that sends requests keeps idle
+  /// connections for 15 s (`HTTPClient`), and must be the first to close the connection. If the other side closed it
+  /// first, the sender could not know whether a request that was under way had been read.
   private static var peerIdle: TimeSpan { .seconds(20) }
 
   init(_ settings: GatewaySettings.HTTP, for role: HTTPListener.Role = .client) {

@@ -1,8 +1,8 @@
 import TLSEngine
 import Threading
 
-/// The certificate of the HTTPS listeners. New connections use the current certificate. Others keep the certificate
-/// with which they began.
+/// The certificate of the HTTPS listeners. New connections use the current certificate. Existing connections keep the
+/// certificate with which they began.
 package final class CurrentCertificate: Sendable {
   private let context: Locked<TLSServerContext>
 

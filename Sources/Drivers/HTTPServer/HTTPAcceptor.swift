@@ -6,12 +6,12 @@ import Reactor
 final class HTTPAcceptor: LoopTask {
   /// Number of connections accepted before other tasks run.
   private static var burst: Int { 64 }
-  /// Pause in accepting when the process is out of descriptors or memory.
+  /// How long no connections are accepted after the process has run out of descriptors or memory.
   private static var rest: TimeSpan { .milliseconds(100) }
 
   private let socket: Channel
   let listener: HTTPListener
-  /// Whether other processes also have the socket, so that its pending connections are not lost when this process
+  /// Whether other processes may also have the socket. If so, its pending connections are not lost when this process
   /// closes it.
   private let isInherited: Bool
   private unowned let worker: HTTPWorker
@@ -26,8 +26,8 @@ final class HTTPAcceptor: LoopTask {
 
   func stop() {
     isStopped = true
-    // Connections that the kernel has already established are served, not reset. On an inherited socket they are left
-    // to the next process.
+    // Connections that the kernel has already established must be served and not reset. On an inherited socket, the
+    // next process serves them. Otherwise, this process does.
     if isInherited {
       socket.closeInThisProcess()
     } else {
@@ -42,15 +42,16 @@ final class HTTPAcceptor: LoopTask {
       if acceptBurst(limit: Self.burst) {
         await worker.loop.yieldTurn()
       } else {
-        // Each new connection ends this wait, but retrying before the pause is over would fail again.
+        // Each new connection ends the wait for the socket, but an attempt before the end of the pause would fail
+        // again.
         let end = worker.loop.now + Self.rest
         while !isStopped, worker.loop.now < end { _ = await socket.readEvent(until: end) }
       }
     }
   }
 
-  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that an immediate retry
-  /// would fail too.
+  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that another attempt would
+  /// fail, too.
   @discardableResult
   private func acceptBurst(limit: Int) -> Bool {
     for _ in 0..<limit {

@@ -7,9 +7,9 @@ package struct HTTPListener: Sendable {
   /// `peer` is for other gateways, which forward requests of their clients.
   package enum Role: Sendable { case client, management, peer }
 
-  /// From where clients can reach a listener. Each reach includes the clients of the previous reach.
+  /// From where clients can reach a listener. Each of these reaches includes the clients of the reach before it.
   package enum Reach: UInt8, Sendable, Comparable {
-    /// A Unix-domain socket. Browsers cannot connect to one.
+    /// A Unix-domain socket. Browsers cannot connect to it.
     case local
     case loopback
     case network
@@ -40,16 +40,17 @@ extension SocketAddress {
 /// The listening sockets of one address.
 package struct BoundListener: Sendable {
   package let address: SocketAddress
-  /// One per loop. A Unix-domain socket has only one, since several cannot use the same path.
+  /// One descriptor per loop. For a Unix-domain socket there is only one, since several sockets cannot use the same
+  /// path.
   package let descriptors: [Int32]
   /// The file of a Unix-domain socket that this process has bound.
   package let file: SocketFile?
-  /// Whether the process inherited the socket, which then outlives it.
+  /// Whether the process has inherited the socket. An inherited socket outlives the process.
   package let isInherited: Bool
 
-  /// Uses an inherited socket on all loops. Each connection wakes all idle loops, and the first loop to respond accepts
-  /// it. Waking only one loop (EPOLLEXCLUSIVE) would wake the same loop whenever it is idle, and leave most held
-  /// requests to it.
+  /// Uses an inherited socket on all loops. Each new connection wakes all idle loops, and the loop that is fastest
+  /// accepts it. With EPOLLEXCLUSIVE, the kernel would wake only one loop, but always the same loop if it is idle, so
+  /// that most held requests would be on that loop.
   package init(_ inherited: InheritedSockets.Socket, loops: Int) throws(SystemError) {
     address = inherited.address
     descriptors = try InheritedSockets.share(inherited.descriptor, count: max(1, loops))

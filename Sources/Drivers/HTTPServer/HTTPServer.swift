@@ -8,10 +8,11 @@ import Synchronization
 import Threading
 
 /// The part of an HTTP/1.1 server that its event loops have in common. It has no routes: each loop has an
-/// `HTTPApplication`. It uses the limits of Configuration, since a second type for them would repeat their defaults.
+/// `HTTPApplication`. Its limits have the type of the module Configuration, since a second type would repeat their
+/// defaults.
 package final class HTTPServer: Sendable {
-  /// Maximum numbers of open connections. Each role has its own limit, so that probes are accepted when clients have
-  /// used up theirs.
+  /// Maximum numbers of open connections. Each role has its own limit, so that probes are accepted even when clients
+  /// have used up their limit.
   package struct ConnectionLimits: Sendable {
     package let clients: Int
     package let management: Int
@@ -29,32 +30,32 @@ package final class HTTPServer: Sendable {
   let logger: Logger
   let metrics: HTTPServerMetrics
   /// The responses that clients have not read, in bytes. An unsent response keeps its pushes in memory, even after the
-  /// inbox has dropped them. Each wait for a client adds its response again, so the oldest part made no progress for
-  /// the longest time.
+  /// inbox has dropped them. A response is added again each time that it must wait for its client. So the oldest part
+  /// is the response that has made no progress for the longest time.
   let unsentResponses: ProcessTotal
   /// The partially received bodies of requests, in bytes.
   let pendingBodies: ProcessTotal
   package let accessLog: AccessLog
   let refusalLog = LogLineLimiter()
-  /// The TLS handshakes in progress. OpenSSL allocates as much as a client's first message announces before it arrives,
-  /// so a handshake that has only begun may cost 120 KiB.
+  /// The TLS handshakes in progress. OpenSSL allocates the size that a client's first message announces before the
+  /// message has arrived, so even a handshake that has only begun may cost 120 KiB.
   let handshakes: ProcessTotal
-  /// Maximum number of handshakes in progress, together about 240 MiB. Fewer begin within a usual round trip, since the
-  /// computations of handshakes limit their rate.
+  /// Maximum number of handshakes in progress, which need up to 240 MiB together. In normal operation there are fewer:
+  /// handshakes take one or two round trips, and their computations limit how many can begin in that time.
   static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
   /// How long a large body waits for its preparation.
   let preparationWait: TimeSpan
-  /// Connections that begin with another protocol. The usual cause is a wrong configuration, which is not corrected
-  /// within a minute.
+  /// Limits the log lines about connections that begin with another protocol to one a minute. The usual cause is a
+  /// wrong configuration, which is not corrected faster.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let noProxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   /// The certificate of the HTTPS listeners; nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
-  /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single
-  /// loop can count them.
+  /// The open connections of each role. They are counted for the process and not for each loop, since the kernel
+  /// distributes the connections of one client over the loops.
   private let clients: ProcessTotal
   private let management: ProcessTotal
   private let peers: ProcessTotal
@@ -75,22 +76,24 @@ package final class HTTPServer: Sendable {
     limits = settings.limits
     unsentResponses = ProcessTotal(
       limit: settings.unsentBytes, .oldestFirst, used: metrics.unsentBytes, yielded: metrics.slowReaders)
-    // The newest first, so that bodies which have almost arrived are completed.
+    // The newest bodies yield first, so that bodies that have almost arrived are completed.
     pendingBodies = ProcessTotal(limit: settings.pendingBodyBytes, .newestFirst, used: metrics.pendingBodyBytes)
-    // The oldest first: a handshake takes a round trip or two, so the oldest handshakes have probably stalled.
+    // The oldest handshakes yield first: a handshake takes one or two round trips, so the oldest handshakes have
+    // probably stalled.
     handshakes = ProcessTotal(
       limit: Self.maximumHandshakes, .oldestFirst, yielded: metrics.refusedConnections)
     clients = ProcessTotal(
       limit: connections.clients, limitPerAddress: settings.connectionsPerAddress, .newestFirst,
       yielded: metrics.refusedConnections)
     management = ProcessTotal(limit: connections.management, .newestFirst, yielded: metrics.refusedConnections)
-    // One gateway opens at most this many connections to another gateway. The rest is for other gateways.
+    // Another gateway opens at most this many connections to this gateway. The remaining connections are for the other
+    // gateways.
     let perPeer = max(1, connections.peers - connections.peers / 4)
     peers = ProcessTotal(
       limit: connections.peers, limitPerAddress: perPeer, .newestFirst, yielded: metrics.refusedConnections)
   }
 
-  /// Starts accepting: clients and peers on every loop, management on the first.
+  /// Starts accepting connections: of clients and peers on every loop, and of management on the first loop.
   ///
   /// - Parameter application: creates the application of a loop; called on that loop.
   package func start(
@@ -127,7 +130,7 @@ package final class HTTPServer: Sendable {
   }
 
   /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response.
-  /// Management and peers are served until the loops stop.
+  /// Connections of management and of peers are served until the loops stop.
   ///
   /// - Parameters:
   ///   - spread: the time over which held requests and streams end.
@@ -140,7 +143,8 @@ package final class HTTPServer: Sendable {
     for loop in loops {
       loop.submit { [self] context in
         (context.userObject as? HTTPWorker)?.drain(releasingOver: spread)
-        // Only now do the totals include the connections that the kernel had established before.
+        // The loop counts as drained only now, when the totals include the connections that the kernel had already
+        // established.
         loopsToDrain.subtract(1, ordering: .sequentiallyConsistent)
         reportIfDrained()
         return nil

@@ -13,19 +13,20 @@ final class HTTPWorker: TurnEndTarget {
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
-  /// While draining, a connection without a request is closed at its `drainEnd`, but not before it has been idle for
+  /// During a drain, a connection without a request is closed at its `drainEnd`, but not before it has been idle for
   /// this time. A client that has just received a response often sends its next request at once, which could be lost if
   /// the connection were closed at that moment.
   static var drainIdle: TimeSpan { .seconds(1) }
-  /// Maximum memory, in bytes, that `output` keeps. Only an exceptional response needs more, which is released once it
-  /// is sent.
+  /// Maximum memory, in bytes, that `output` keeps. Only an exceptional response needs more memory, which is released
+  /// when the response is sent.
   private static var retainedOutputBytes: Int { 512 * 1024 }
 
   let loop: LoopContext
   let server: HTTPServer
   let application: any HTTPApplication
   private let pool: HTTPHeadPool
-  /// The heads of requests from other gateways, which add fields of their own.
+  /// The pool for heads of requests from other gateways. Its limits are higher, since gateways add fields to the
+  /// client's fields.
   private lazy var peerPool = HTTPHeadPool(limits: server.limits.forPeers)
   let heldRequests: HeldRequests
   /// Clients that do not read their responses.
@@ -45,27 +46,30 @@ final class HTTPWorker: TurnEndTarget {
   let timeouts: ConnectionTimeouts
   /// The timeouts for connections of other gateways.
   let peerTimeouts: ConnectionTimeouts
-  /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can
-  /// use the same queue. Bytes that the kernel does not accept at once move to the connection's own queue.
+  /// Responses to send. A connection fills and flushes this queue without a wait in between, so all connections can use
+  /// the same queue. Bytes that the kernel does not accept at once are moved to a queue of the connection.
   var output = OutputQueue()
   /// The principal of the last response in `output`; 0 without credentials.
   var responder: UInt64 = 0
-  /// The principals of responses that clients have not read. Kept outside the connections, most of which have none.
+  /// The principals of responses that clients have not read, by connection. They are not stored in the connections,
+  /// since most connections have no such response.
   private var unsentResponders: [ObjectIdentifier: UInt64] = [:]
-  /// The last input of a connection with TLS or the PROXY protocol. Also gathers the plaintext that such a connection
-  /// encrypts.
+  /// The input that was last read on a connection with TLS or the PROXY protocol. The plaintext that such a connection
+  /// encrypts is also gathered here.
   var plaintext = ByteQueue()
   /// The response being written by the application.
   var response = Response()
-  /// Responses deferred to the end of the turn, concatenated, and the end offset of each connection's part.
+  /// The responses that are deferred to the end of the turn, one after another, and the end offset of each connection's
+  /// part.
   private var deferredOutput = ByteQueue()
   private var deferredEnds: [(connection: HTTPConnection, end: Int, responder: UInt64)] = []
   private(set) var isDraining = false
-  /// While draining, held requests, streams and idle connections end between this time and `drainSpread` later.
+  /// During a drain, held requests, streams and idle connections end in the time from `drainStart` to `drainSpread`
+  /// after it.
   private var drainStart = MonotonicTime.zero
   private var drainSpread = TimeSpan.zero
 
-  /// Each connection stores its index, so that adding and removing one hashes nothing.
+  /// Each connection stores its index in this array, so that no hash table is needed to add or remove a connection.
   private(set) var connections: [HTTPConnection] = []
   private var acceptors: [HTTPAcceptor] = []
   private var renderedDate = ByteString([])
@@ -117,13 +121,14 @@ final class HTTPWorker: TurnEndTarget {
       warnOfUntrusted(peer)
       return
     }
-    // Until the header names the client, no limit per origin applies: one proxy opens the connections of many clients.
+    // A proxy opens the connections of many clients, so no limit per origin applies until the header has named the
+    // client.
     let origin = expectsHeader ? ClientOrigin.local : ClientOrigin(peer)
     let places = places(of: listener.role)
     let admission = places.add(nil, 1, by: origin)
     guard case .admitted(let place) = admission else {
-      // No response: during a flood, sending responses would cost the server more than the connections cost the
-      // attacker.
+      // The connection is reset without a response: during a flood, responses would cost the server more than the
+      // connections cost the attacker.
       Sockets.reset(descriptor)
       if case .tooManyOfAddress = admission { server.metrics.refusedConnections.add() }
       warn(of: admission, listener.role)
@@ -152,7 +157,7 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Removes a connection that has ended.
   func remove(_ connection: HTTPConnection) {
-    // The last connection takes its place.
+    // The last connection of the array takes the place of the removed connection.
     let last = connections.removeLast()
     if last !== connection {
       connections[connection.index] = last
@@ -177,7 +182,7 @@ final class HTTPWorker: TurnEndTarget {
   }
 
   /// Counts a connection for the client that the header of the PROXY protocol names, or for its peer if the header
-  /// names none. If that client has too many connections, resets this connection and returns false.
+  /// names none. If that client has too many connections, resets `connection` and returns false.
   func recount(_ connection: HTTPConnection, behind layers: ConnectionLayers) -> Bool {
     let origin = ClientOrigin(layers.client ?? layers.peer)
     if origin != connection.origin {
@@ -192,8 +197,8 @@ final class HTTPWorker: TurnEndTarget {
       connection.place = place
       connection.origin = origin
     }
-    // `X-Forwarded-For` counts only if the proxy's client is a trusted proxy itself. If the header names no client, the
-    // field does not count: the bytes after the header may come from any client.
+    // `X-Forwarded-For` is used only if the client that the header names is a trusted proxy itself. If the header names
+    // no client, the field is ignored, since the bytes after the header may come from any client.
     connection.isBehindProxy = layers.client.map { server.settings.trustedProxies.contains($0.ip) } ?? false
     return true
   }
@@ -232,8 +237,8 @@ final class HTTPWorker: TurnEndTarget {
       "a connection limit is reached: new connections are refused", [.text("limit", key)])
   }
 
-  /// Logs that accepting failed for lack of descriptors or memory. Rate-limited, since every attempt fails until some
-  /// are freed.
+  /// Logs that a connection could not be accepted for lack of descriptors or memory. Rate-limited, since every attempt
+  /// fails until resources are freed.
   func warnOfShortage(_ code: Int32) {
     guard loop.now >= nextShortageWarning else { return }
     nextShortageWarning = loop.now + Self.warningInterval
@@ -246,8 +251,9 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Stops accepting clients, ends all waits, and closes every connection after its pending response.
   ///
-  /// - Parameter spread: the time over which held requests, streams and idle connections end. Clients of the first two
-  ///   reconnect at once, to another instance or to the next process, so they must not all do so together.
+  /// - Parameter spread: the time over which held requests, streams and idle connections end. Clients of held requests
+  ///   and streams reconnect at once, to another instance or to the next process, so they must not all do so at the
+  ///   same time.
   func drain(releasingOver spread: TimeSpan) {
     guard !isDraining else { return }
     isDraining = true
@@ -260,16 +266,16 @@ final class HTTPWorker: TurnEndTarget {
     for connection in connections { connection.drain() }
   }
 
-  /// When a wait on `channel` must end because the server drains. This is in the next turn at the earliest, since a
-  /// timer fires after the input of its turn.
+  /// The time at which a wait on `channel` must end because the server drains. The wait ends in the next turn at the
+  /// earliest, since a timer fires after the input of its turn was read.
   func drainEnd(of channel: Channel) -> MonotonicTime {
     guard isDraining else { return .distantFuture }
     return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))
   }
 
   /// The part of the spread, in 1024ths, that passes before a wait ends. Descriptors are small consecutive numbers.
-  /// Their products with 2^32 divided by the golden ratio, modulo 2^32, are spread evenly, however many there are
-  /// (Fibonacci hashing).
+  /// This function multiplies them by 2^32 divided by the golden ratio, modulo 2^32 (Fibonacci hashing). The products
+  /// are spread evenly, however many descriptors there are.
   static func drainShare(of descriptor: Int32) -> UInt32 {
     (UInt32(truncatingIfNeeded: descriptor) &* 2_654_435_769) >> 22
   }

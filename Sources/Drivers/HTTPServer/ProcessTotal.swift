@@ -6,16 +6,16 @@ import Totals
 /// A total of the process, such as the number of connections, whose parts belong to connections of all loops: a
 /// `YieldingTotal` behind a lock.
 ///
-/// If the total is used up, a part of the heaviest client must yield, on any loop. That loop is woken to give up the
-/// part. The part stops counting when it is chosen.
+/// If the total is used up, a part of the heaviest client must yield, whichever loop has it. That loop is woken to give
+/// up the part. The part is removed from the total as soon as it is chosen.
 final class ProcessTotal: Sendable {
-  /// Which part of a client yields if the client that needs more is itself the heaviest.
+  /// Which of its own parts yields if the client that needs more is itself the heaviest client.
   enum Order { case oldestFirst, newestFirst }
 
   /// The result of `LoopParts.add`.
   enum Admission {
     case admitted(LoopPart)
-    /// The client is among the heaviest, and the total is used up.
+    /// The total is used up, and the client is among the heaviest clients.
     case refused
     /// The address has reached its limit.
     case tooManyOfAddress
@@ -108,7 +108,7 @@ final class ProcessTotal: Sendable {
   ) {
     while let part = total.yield(for: order == .newestFirst ? handle : nil) {
       yielded.add()
-      // A caller whose own part yields gets this from the result.
+      // If the caller's own part yields, the caller gets this from the result, and need not be woken.
       if part.owner != member.owner || part.loop !== member.loop { part.loop.append(part.owner) }
     }
     used.set(total.used)
@@ -123,7 +123,7 @@ struct LoopPart {
 
 /// The parts of a total that belong to one loop.
 final class LoopParts<Owner> {
-  /// Breaks an initialization cycle: the signal is made before `LoopParts` exists.
+  /// The target of the signal. It is an object of its own, since the signal must be made before `LoopParts` exists.
   private final class Relay: SignalTarget {
     weak var parts: LoopParts?
     func signalled() { parts?.signalled() }
@@ -134,7 +134,8 @@ final class LoopParts<Owner> {
   private var owners = ArrivalList<Owner?>()
   private let giveWay: (Owner) -> Void
 
-  /// - Parameter giveWay: gives up a part of the heaviest client. The part has been removed by then.
+  /// - Parameter giveWay: called for a part that must yield, after the part was removed. It must free what the part
+  ///   stands for.
   init(_ total: ProcessTotal, loop: LoopContext, giveWay: @escaping (Owner) -> Void) {
     self.total = total
     self.giveWay = giveWay
@@ -146,10 +147,10 @@ final class LoopParts<Owner> {
   /// Number of parts of this loop.
   var count: Int { owners.count }
 
-  /// Adds a part. `remove` must follow.
+  /// Adds a part. `remove` must be called for it later.
   ///
   /// - Parameters:
-  ///   - owner: the connection that has the part; nil if `assign` follows in this turn.
+  ///   - owner: the connection that has the part; nil if `assign` will be called in this turn.
   ///   - principal: a hash of the principal; 0 if it is unknown.
   func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: UInt64 = 0) -> ProcessTotal.Admission {
     let owner = owners.append(owner)
@@ -164,7 +165,7 @@ final class LoopParts<Owner> {
 
   func assign(_ part: LoopPart, to owner: Owner) { owners.replace(part.owner, with: owner) }
 
-  /// Returns false if the part yields. It has then been removed.
+  /// Returns false if the part has yielded, in which case it has been removed.
   func change(_ part: LoopPart, to amount: Int) -> Bool {
     if total.change(part.total, of: ProcessTotal.Member(loop: chosen, owner: part.owner), to: amount) { return true }
     owners.remove(part.owner)
@@ -179,7 +180,7 @@ final class LoopParts<Owner> {
   }
 
   func signalled() {
-    // An owner that has removed its part meanwhile is not found.
+    // An owner is not found here if it has removed its part since the part was chosen.
     for owner in chosen.take() { if let owner = owners.remove(owner).flatMap({ $0 }) { giveWay(owner) } }
   }
 }

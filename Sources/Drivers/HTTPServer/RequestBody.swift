@@ -7,10 +7,10 @@ package struct RequestBody {
   package private(set) var bytes: [UInt8] = []
   /// Whether the content exceeded the limit. The excess was dropped.
   package private(set) var exceedsLimit = false
-  /// The work on the content before the request is finished; nil if there is none.
+  /// The work on the content that is done before the request is finished; nil if there is none.
   package var preparation: (any BodyPreparation)?
-  /// The size in bytes from which processing a body may take longer than a turn should. The server then requests a
-  /// preparation from the application.
+  /// The size in bytes from which the processing of a body may take longer than a turn should. From this size on, the
+  /// server requests a preparation from the application.
   private let smallestLong: Int
   /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
   private let maximumBytes: Int
@@ -31,13 +31,13 @@ package struct RequestBody {
       return
     }
     let count = bytes.count + content.count
-    // Doubled, like the growth of an array, but never beyond the maximum size of the body.
+    // The capacity is doubled, like that of any array, but never exceeds the maximum size of the body.
     if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, maximumBytes))) }
     unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
   }
 
-  /// Bytes of memory in use. The allocator may add less than a page to a full body, which is not counted, so that
-  /// `http.pending_body_bytes` can equal `http.body_bytes`.
+  /// Bytes of memory in use. The allocator may add less than a page to a full body. This addition is not counted, so
+  /// that `http.pending_body_bytes` can be equal to `http.body_bytes`.
   package var memoryBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
 
   /// Whether processing the content may take long. Content above the limit is refused without processing.

@@ -2,9 +2,9 @@ import ByteStreams
 
 /// What a connection expects from its client. It determines the deadline.
 enum RequestPhase {
-  /// The next request, since this time.
+  /// The connection has been waiting for the next request since this time.
   case idle(MonotonicTime)
-  /// The rest of a head, since its first byte or since accept.
+  /// The head of a request is incomplete. The time is that of its first byte, or of the accept.
   case head(MonotonicTime)
   case body(TransferPace)
 
@@ -16,7 +16,7 @@ enum RequestPhase {
     }
   }
 
-  /// The time since which the client has sent nothing. Valid only if no byte of a request has arrived; nil while a body
+  /// The time since when the client has sent no byte. Valid only if no byte of a request has arrived. nil while a body
   /// arrives.
   var idleStart: MonotonicTime? {
     switch self {
@@ -25,11 +25,11 @@ enum RequestPhase {
     }
   }
 
-  /// Records that bytes have arrived. Between two requests they begin a head.
+  /// Records that bytes have arrived. If the connection was idle, they are the beginning of a head.
   mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
 
-  /// Restarts the timeout when the last response has been written, also if the head of the next request has begun to
-  /// arrive.
+  /// Called when the last response has been written. Restarts the timeout, even if a part of the next head has already
+  /// arrived.
   mutating func restart(at now: MonotonicTime, isReceiving: Bool) {
     if case .idle = self { self = isReceiving ? .head(now) : .idle(now) }
   }

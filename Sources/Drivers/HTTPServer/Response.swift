@@ -5,7 +5,8 @@ import Reactor
 
 /// One response, written by an application. Each event loop reuses one value for all responses.
 ///
-/// The server adds what depends on the connection: the status line, Date, Connection and the framing of the content.
+/// The server adds the parts that depend on the connection: the status line, Date, Connection and the framing of the
+/// content.
 package struct Response: ~Copyable {
   package var status = HTTPStatus.ok
   /// Header fields, each ending with CRLF.
@@ -17,11 +18,11 @@ package struct Response: ~Copyable {
   package var prepared: PreparedResponse?
   /// Log fields for a refused request. The server adds the id, the method, the path and the client.
   package var refusal: [LogField] = []
-  /// The id of the request in the response and the log. The server sets it if the client sent a valid `X-Request-Id`.
-  /// Otherwise the application sets it if its response contains an id. `reset()` keeps it.
+  /// The id of the request in the response and the log. If the client has sent a valid `X-Request-Id`, the server sets
+  /// this id. If not, the application sets it, provided that the response contains an id. `reset()` keeps the id.
   package var requestID = ByteQueue()
 
-  /// Ends a stream by closing its connection, not with a last chunk.
+  /// Whether a stream ends without a last chunk, by the end of its connection.
   package var endsWithConnection = false
 
   /// Whether the connection is closed after the response.
@@ -33,7 +34,7 @@ package struct Response: ~Copyable {
 
   package init() {}
 
-  /// Resets to an empty 200. Allocated memory is kept.
+  /// Resets the response to an empty response with status 200. Keeps the allocated memory.
   package mutating func reset() {
     status = .ok
     fields.removeAll()
@@ -51,8 +52,8 @@ package struct Response: ~Copyable {
     output.append(additionalFields.bytes)
   }
 
-  /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not
-  /// each access the state of the worker.
+  /// Writes the whole response for the request pending in `http`, and resets `self`. This is one call, so that the
+  /// state of the worker is accessed once and not for each part of the response.
   mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: ByteString) {
     output.appendResponse(
       status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
@@ -110,12 +111,13 @@ package struct ResponseContent: ~Copyable {
     case slice(ByteSlice)
   }
 
-  /// Callers may only append to it.
+  /// The text, to which callers may only append.
   package var text = ByteQueue()
   private var textInPieces = 0
   private var pieces: [Piece] = []
   private var sliceCount = 0
-  /// Maximum memory, in bytes, that `text` keeps. Only an exceptional response needs more, which is released with it.
+  /// Maximum memory, in bytes, that `text` keeps. Only an exceptional response needs more memory, which is released
+  /// with the response.
   private static var retainedBytes: Int { 256 << 10 }
 
   package init() {}
@@ -186,7 +188,8 @@ package struct ResponseContent: ~Copyable {
   }
 }
 
-/// A response that many requests get. All of them send it from the same memory, including the status line and fields.
+/// A response that many requests get. It is sent from the same memory for all of them, including the status line and
+/// fields.
 package final class PreparedResponse {
   package let status: HTTPStatus
   package let fields: ByteString

@@ -2,9 +2,9 @@ import ByteStreams
 
 /// The deadline of a transfer that must not be too slow: a request body that arrives, or responses that a client reads.
 ///
-/// Two rules apply, and the earlier deadline counts. First, no pause may be longer than `pause`: otherwise a client
-/// that was fast at first could hold memory for hours. Second, beyond the first `pause`, every `minimumRate` bytes earn
-/// one second: otherwise one byte per pause would be enough.
+/// Two rules apply, and the earlier of their deadlines is used. First, no pause may be longer than `pause`. Without
+/// this rule, a client that was fast at first could keep memory in use for hours. Second, the whole transfer may take
+/// `pause`, and one second more for every `minimumRate` bytes. Without this rule, one byte per pause would be enough.
 struct TransferPace {
   private let began: MonotonicTime
   private var latest: MonotonicTime
@@ -22,7 +22,8 @@ struct TransferPace {
   }
 
   /// - Parameters:
-  ///   - pause: longest time without a byte, and the time granted before the rate applies.
+  ///   - pause: the longest time without a byte, and the time that the transfer may take in addition to the time for
+  ///     its bytes at `minimumRate`.
   ///   - minimumRate: bytes per second; 0 for no minimum.
   func deadline(pause: TimeSpan, minimumRate: Int) -> MonotonicTime {
     let stalled = latest + pause

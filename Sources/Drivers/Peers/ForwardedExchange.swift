@@ -7,14 +7,14 @@ import Metrics
 import Reactor
 import Sessions
 
-/// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on
-/// one event loop.
+/// One forwarded request, from its first attempt to its outcome. It executes the steps of a `ForwardingMachine`, and is
+/// used on one event loop only.
 package final class ForwardedExchange: LoopTask {
   /// The outcome; nil until the exchange has ended with an outcome.
   package private(set) var outcome: ForwardedOutcome?
-  /// Notified of this outcome, and of the outcomes of other requests that use the same notifier.
+  /// Notified when the exchange has an outcome. Other requests use the same notifier for their outcomes.
   package let notifier: Notifier
-  /// The latest time of the outcome.
+  /// The time at which the exchange has an outcome at the latest.
   package let deadline: MonotonicTime
   private let forwarder: Forwarder
   private let placement: SessionPlacement
@@ -27,8 +27,8 @@ package final class ForwardedExchange: LoopTask {
   /// The number of the wait for a connection; nil if the request does not wait for one, or has got one.
   private var awaited: UInt64?
   private var farewell: Farewell?
-  /// The gateway that refused the last attempt because it has another secret. After Redis has lost all data, the
-  /// secrets differ for some seconds.
+  /// The gateway that has refused the last attempt because it has another secret. After Redis has lost all its data,
+  /// gateways have different secrets for some seconds.
   private var stranger: SocketAddress?
   /// The gateway that the last attempt could not connect to.
   private var unreached: SocketAddress?
@@ -50,8 +50,8 @@ package final class ForwardedExchange: LoopTask {
   private var now: MonotonicTime { forwarder.loop.now }
   private var metrics: PeerMetrics { forwarder.network.metrics }
 
-  /// The holder of the session; nil if there is none. If this gateway has become the holder, the request
-  /// is still sent to its listener for peers, which handles forwarded requests.
+  /// The holder of the session; nil if there is none. If this gateway has become the holder, it sends the request to
+  /// its own listener for peers, which handles forwarded requests.
   private var holder: SocketAddress? {
     switch placement.place {
     case .at(let address): address
@@ -71,7 +71,7 @@ package final class ForwardedExchange: LoopTask {
     event.signal()
   }
 
-  /// The outcome to report before `cancel` if the exchange has none yet.
+  /// The outcome that must be reported if the exchange is about to be cancelled and has no outcome yet.
   package var failure: ForwardedOutcome {
     outcome(machine.expired(isSent: attempt?.client.mayHaveArrived ?? false))
   }
@@ -157,8 +157,8 @@ package final class ForwardedExchange: LoopTask {
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
-    // The client may repeat the request at any time after the first attempt, without the machine's knowledge. So each
-    // attempt is limited.
+    // `HTTPClient` may repeat the request at any time after the first attempt, and the machine does not know of this.
+    // So each attempt has a time limit.
     let limit = min(deadline - now, forwarder.network.limits.attempt(request))
     let result = await client.send(
       message, within: limit, mayRepeat: request.repetition.isHarmless, for: request.client)
@@ -177,11 +177,12 @@ package final class ForwardedExchange: LoopTask {
     case .response, .invalid, .cancelled: unreached = nil
     }
     switch result {
-    // The other gateway has another secret. The client must not see a problem between gateways.
+    // The other gateway has another secret. Its response is not passed on, since the client must not see a problem
+    // between gateways.
     case .response(let response) where response.challenge == "Drawbridge":
       stranger = peer
       _ = machine.ended(.unreached, now: now)
-    // The gateway had accepted messages when it lost the session.
+    // The other gateway had already accepted messages when it lost the session.
     case .response(let response)
     where response.status == ForwardingMachine<SocketAddress>.misdirected && !response.content.isEmpty:
       _ = machine.ended(.lost, now: now)
@@ -189,7 +190,7 @@ package final class ForwardedExchange: LoopTask {
       guard machine.ended(.response(status: response.status), now: now) else { return }
       outcome = .response(
         HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: ByteString(response.content))
-    // Repeating the request would have the same result.
+    // The response is not valid as a final response. A repetition of the request would have the same result.
     case .response: outcome = outcome(machine.expired(isSent: true))
     case .invalid(let reason):
       forwarder.network.noteInvalid(reason, of: peer, at: now)
@@ -199,8 +200,8 @@ package final class ForwardedExchange: LoopTask {
     }
   }
 
-  /// Waits for a free connection. Returns nil if there is none in time, the request ends, or it must now go to another
-  /// peer.
+  /// Waits for a free connection. Returns nil if no connection becomes free in time, if the request ends, or if it must
+  /// now be sent to another peer.
   private func connection(
     of pool: PeerConnections, _ peer: SocketAddress, by user: UInt64
   ) async -> HTTPClient? {
@@ -220,7 +221,7 @@ package final class ForwardedExchange: LoopTask {
     return forwarder.client(of: pool)
   }
 
-  /// The shortest wait for a holder that the request reports to it.
+  /// A wait for a holder is reported to the holder only if it was at least this long.
   private static var notedWait: TimeSpan { .milliseconds(100) }
 
   private func message(_ request: ForwardedRequest, _ host: String, _ authorization: String) -> HTTPClientRequest {
@@ -245,7 +246,7 @@ extension HTTPStatus {
   fileprivate static let final = 200...599
 }
 
-/// Cancels an attempt when a former holder has had its time to respond.
+/// Cancels an attempt at a former holder when the time that this holder has for its response has passed (`farewell`).
 private final class Farewell: TimerTarget {
   private let expired: () -> Void
   private var timer: LoopTimer?

@@ -8,19 +8,19 @@ package struct ForwardedRequest: Sendable {
   package let method: HTTPMethod
   /// Path and query, as the client sent them.
   package let target: String
-  /// The field lines that a handler needs, and the field lines that gateways add, each with its CRLF. Without Host,
-  /// Content-Length and the secret.
+  /// The field lines that a handler needs, and the field lines that gateways add, each with its CRLF. Host,
+  /// Content-Length and the secret are not among them.
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition
   /// How long the request may take at its holder.
   package let time: TimeSpan
-  /// Whether the client waits for more than the execution of the request.
+  /// Whether the request may take longer than its execution because it waits, for example for a push or a state.
   package let waits: Bool
   /// The client for which the request is counted; 0 if it is unknown.
   let client: UInt64
-  /// When the request was complete. The time since then is subtracted from the client's wait at the gateway that gets
-  /// the request.
+  /// The time at which the request was complete. The gateway that gets the request subtracts the time since `start`
+  /// from the client's wait.
   package let start: MonotonicTime
 
   package init(
@@ -45,9 +45,9 @@ package enum ForwardedOutcome: Sendable {
   case response(HTTPStatus, fields: [UInt8], content: ByteString)
   /// The request was not executed, or repeating it is harmless.
   case unavailable
-  /// Like `unavailable`: the holder cannot be reached at this address.
+  /// Like `unavailable`, because this gateway cannot connect to the holder at this address.
   case unreachable(SocketAddress)
-  /// Like `unavailable`, and no gateway will execute it: the session is closed.
+  /// Like `unavailable`, but no gateway will execute the request, since the session is closed.
   case closed
   /// The request may have been executed.
   case unknown

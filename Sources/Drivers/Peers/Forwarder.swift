@@ -8,13 +8,13 @@ import Sessions
 import Synchronization
 import Totals
 
-/// Forwards requests of clients to the holders of their sessions. One per event loop, used there only.
+/// Forwards requests of clients to the holders of their sessions. Each event loop has its own forwarder.
 package final class Forwarder {
-  /// Number of notifiers that requests use in turn. So a request needs no notifier of its own, and an outcome wakes few
-  /// other requests. A power of two.
+  /// The number of notifiers, which requests use in turn; a power of two. A request needs no notifier of its own, and
+  /// an outcome wakes only few other requests.
   private static var laneCount: Int { 64 }
-  /// Above this number of addresses, addresses without a connection are dropped. Gateways that are replaced get new
-  /// addresses.
+  /// Above this number of addresses, addresses without a connection are dropped. Without that, the number would grow,
+  /// since gateways that are replaced get new addresses.
   private static var addressesKept: Int { 64 }
 
   package let network: PeerNetwork
@@ -34,8 +34,8 @@ package final class Forwarder {
     inUse = .connections(network.limits.connections)
   }
 
-  /// Begins to forward a request. Returns nil if the contents of all waiting requests use up the memory for contents,
-  /// or if the contents of this client use up its share.
+  /// Begins to forward a request. Returns nil if there is no memory for the content of the request: the contents of all
+  /// waiting requests have used up the limit, or the contents of this client have used up its share.
   ///
   /// - Parameter placement: the place of the session. The exchange follows it until there is a response.
   package func forward(_ request: ForwardedRequest, to placement: SessionPlacement) -> ForwardedExchange? {
@@ -59,26 +59,26 @@ package final class Forwarder {
 
   // MARK: Connections
 
-  /// Returns a connection for one request; `release` must follow. Returns nil if there are too many, so that the
-  /// request must wait.
+  /// Returns a connection for one request. `release` must be called for it later. Returns nil if there are too many
+  /// connections, so that the request must wait.
   func take(from pool: PeerConnections, by user: UInt64 = 0) -> HTTPClient? {
     guard inUse.admits(by: user), pool.hasRoom(for: user) else { return nil }
     begin(in: pool, by: user)
     return client(of: pool)
   }
 
-  /// Lets the request wait until `ForwardedExchange.granted` is called. Then it either takes its connection of `pool`
-  /// with `client(of:)`, or calls `release` at once. Returns the number of the wait.
+  /// Makes the request wait until `ForwardedExchange.granted` is called. After that call, the request must either take
+  /// its connection of `pool` with `client(of:)`, or call `release` at once. Returns the number of the wait.
   func wait(_ exchange: ForwardedExchange, for pool: PeerConnections, by user: UInt64) -> UInt64 {
     lastWait += 1
     pool.add(PeerConnections.Wait(exchange: exchange, number: lastWait, user: user))
     return lastWait
   }
 
-  /// Returns the connection for a request that was granted one.
+  /// Returns the connection for a request whose `granted` was called.
   func client(of pool: PeerConnections) -> HTTPClient {
     if let client = pool.takeIdle() { return client }
-    // The connections with requests are within the limit, so closing one idle connection suffices.
+    // The connections with requests are within the limit, so it suffices to close one idle connection.
     if pools.values.reduce(0, { $0 + $1.open }) > network.limits.connections {
       pools.values.first { $0.hasIdle }?.closeIdle()
     }
@@ -97,8 +97,8 @@ package final class Forwarder {
     inUse.add(by: user)
   }
 
-  /// Gives each free connection to a request that waits. Clients take turns, except clients that may have no more
-  /// connections.
+  /// Gives each free connection to a request that waits. Clients get connections in turn. Clients that have reached
+  /// their share are skipped.
   private func grant() {
     while inUse.used < inUse.reserve.maximum, let (wait, pool) = nextWait {
       pool.remove(wait)
@@ -107,7 +107,7 @@ package final class Forwarder {
     }
   }
 
-  /// The longest wait among the clients whose turn it is, one for each peer.
+  /// For each peer, one client has the next turn. Of the waits of these clients, this is the wait that began first.
   private var nextWait: (PeerConnections.Wait, PeerConnections)? {
     var first: (wait: PeerConnections.Wait, pool: PeerConnections)?
     for pool in pools.values {
@@ -138,7 +138,8 @@ package final class Forwarder {
 }
 
 extension ReservedTotal {
-  /// A total of at most `number` connections, including the reserve, since each needs a descriptor.
+  /// A total that allows at most `number` connections. The number includes the reserve, since each connection needs a
+  /// descriptor.
   fileprivate static func connections(_ number: Int) -> ReservedTotal {
     ReservedTotal(limit: Reserve(maximum: number).limit)
   }
@@ -177,8 +178,8 @@ private final class PlaceWatch: SignalTarget {
   }
 }
 
-/// The connections of one loop to one gateway, which are kept for reuse, and the requests that wait for one.
-/// `Forwarder` limits the number of connections.
+/// The connections of one loop to one gateway, and the requests that wait for such a connection. Connections are kept
+/// for reuse. `Forwarder` limits their number.
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
@@ -193,7 +194,7 @@ final class PeerConnections {
 
   struct Wait {
     let exchange: ForwardedExchange
-    /// Increases with each wait on the loop.
+    /// A number that increases with each wait on the loop.
     let number: UInt64
     /// The client whose request waits.
     let user: UInt64
@@ -212,7 +213,7 @@ final class PeerConnections {
   var waitingCount: Int { waiting.count }
   func hasRoom(for user: UInt64) -> Bool { inUse.admits(by: user) }
   var hasIdle: Bool { idle.contains { $0.isConnected } }
-  /// Number of connections that are open or about to be.
+  /// Number of connections that are open or are about to be opened.
   var open: Int { inUse.used + idle.count { $0.isConnected } }
   /// The value of Host.
   var host: String { endpoint.url.hostField }
@@ -221,14 +222,14 @@ final class PeerConnections {
 
   func end(_ client: HTTPClient?, by user: UInt64) {
     inUse.remove(by: user)
-    // The connections that have been idle longest come first. Some of them have been closed.
+    // The connections that have been idle longest are at the front, and some of them are already closed.
     while let first = idle.first, !first.isConnected { idle.removeFirst() }
     if let client, client.isConnected { idle.append(client) }
   }
 
   func takeIdle() -> HTTPClient? {
     while let client = idle.popLast() {
-      // A connection's idle timeout may have passed.
+      // A connection is not connected any more if its idle timeout has passed.
       if client.isConnected { return client }
     }
     return nil
@@ -253,12 +254,13 @@ final class PeerConnections {
 
   func add(_ wait: Wait) { waiting.append(wait, by: Self.user(wait.user)) }
 
-  /// The next wait of a client that may have one more connection of this loop (`mayHave`) and with this gateway.
+  /// The next wait whose client may have one more connection of this loop (`mayHave`), and one more connection to this
+  /// gateway.
   func nextWait(where mayHave: (UInt64) -> Bool) -> Wait? {
     waiting.first { mayHave($0.principal) && hasRoom(for: $0.principal) }?.element
   }
 
-  /// Removes the next wait of its client, whose turn ends.
+  /// Removes a wait, which must be the next wait of its client. The turn of this client ends.
   func remove(_ wait: Wait) { _ = waiting.removeFirst(of: Self.user(wait.user)) }
 
   /// Removes the wait of a request that has stopped waiting.

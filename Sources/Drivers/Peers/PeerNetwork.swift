@@ -12,39 +12,41 @@ import Totals
 /// recognise each other, and the limits of forwarded requests. All event loops use it.
 package final class PeerNetwork: Sendable {
   package struct Limits: Sendable {
-    /// How long a request waits for a holder of its session: one second longer than the replacement of a lost holder
-    /// takes.
+    /// How long a request waits for a holder of its session. This is one second longer than the replacement of a lost
+    /// holder takes.
     package var patience = TimeSpan.seconds(6)
-    /// Maximum time of a request in total. Longer than any request waits at its holder.
+    /// Maximum time of a request in total. It is longer than any request waits at its holder.
     package var request = TimeSpan.minutes(10)
-    /// Maximum time to connect to a peer. Gateways are near each other.
+    /// Maximum time to connect to a peer. It is short, since gateways are near each other.
     package var connect = TimeSpan.seconds(2)
-    /// How long the kernel of a peer may take to acknowledge sent data. After that the peer is unreachable, even if
-    /// Redis can reach it.
+    /// How long the kernel of a peer may take to acknowledge sent data. If it takes longer, the peer is treated as
+    /// unreachable, even if Redis can reach it.
     package var acknowledgement = TimeSpan.seconds(10)
-    /// How much longer an attempt may take than the request may take at its holder. After that the holder hangs, or its
-    /// response was lost.
+    /// How much longer an attempt may take than the request may take at its holder. If the attempt takes longer, the
+    /// holder hangs or its response was lost.
     package var attemptMargin = TimeSpan.seconds(5)
-    /// How long a former holder may take to respond after another gateway, or none, has taken its place. It may have
-    /// executed the request, so its response is worth this wait. A holder that hangs gets no more time.
+    /// How long a former holder may take to respond after it has ceased to be the holder. It may have executed the
+    /// request, so its response is worth this wait. The wait is limited because the former holder may hang.
     package var farewell = TimeSpan.seconds(1)
-    /// Maximum connections of one event loop to all peers. A request that waits at its holder occupies one. Further
-    /// requests wait for a free connection.
+    /// Maximum connections of one event loop to all peers. A request that waits at its holder occupies a connection.
+    /// When all connections are occupied, further requests wait for a free connection.
     package var connections = 1_024
-    /// Maximum connections of one event loop to one peer, so that a peer that hangs leaves some for the other peers.
+    /// Maximum connections of one event loop to one peer. A peer that hangs leaves the remaining connections for the
+    /// other peers.
     var connectionsPerPeer: Int { max(1, connections * 3 / 4) }
-    /// Maximum size of the contents of one client's forwarded requests without a response, in bytes (`Reserve`). They
-    /// are kept so that they can be sent again. Above it, further requests with content are refused.
+    /// Maximum size of the contents of one client's forwarded requests without a response, in bytes (`Reserve`). The
+    /// contents are kept so that they can be sent again. Above this size, further requests with content are refused.
     package var requestBytes = 256 << 20
     /// Maximum size of the contents of responses that one client is receiving, in bytes (`Reserve`), and so of each
-    /// response. Above it, a response of more than 64 KiB is not received further: its request has no outcome, or may
-    /// be repeated. Must not be below the largest response (`GatewaySettings.peerResponseBytes`).
+    /// response. Above this size, the rest of a response of more than 64 KiB is not received, so its request has no
+    /// outcome, or may be repeated. The value must not be smaller than the largest response
+    /// (`GatewaySettings.peerResponseBytes`).
     package var responseBytes = 256 << 20
-    /// How long a request is repeated under its id. Longer than a take-over plus the patience.
+    /// How long a request is repeated under the same id. This is longer than a take-over and `patience` together.
     package var recognition = TimeSpan.seconds(15)
-    /// How long a holder remembers the id. A repetition that begins just before the end of `recognition` may be under
-    /// way for as long as an attempt lasts, which is four fifths of `recognition`. The rest is for clocks of different
-    /// rates.
+    /// How long a holder remembers the id of a request. A repetition that begins just before the end of `recognition`
+    /// may be under way for as long as an attempt lasts, which is four fifths of `recognition`. The remaining fifth
+    /// allows for clocks of different speeds.
     package var retention: TimeSpan { recognition + recognition }
     /// Maximum time for which a holder remembers an id, whatever another gateway requests: longer than the longest
     /// `store.lease` requires, which is 130 s.
@@ -52,8 +54,8 @@ package final class PeerNetwork: Sendable {
 
     package init() {}
 
-    /// How long an attempt may last. A request that is executed once under its id, and waits for nothing but the store,
-    /// must still be recognised afterwards.
+    /// How long an attempt may last. If a request is executed only once because of its id, and waits only for the
+    /// store, the attempt must end early enough that the holder still recognises a repetition.
     func attempt(_ request: ForwardedRequest) -> TimeSpan {
       let limit = request.time + attemptMargin
       guard request.repetition == .recognised, !request.waits else { return limit }
@@ -63,15 +65,15 @@ package final class PeerNetwork: Sendable {
     /// Computes the limits that depend on the lease.
     package init(lease: TimeSpan) {
       patience = lease + .seconds(1)
-      // Another holder has the session after a lease, and the request waits for it with `patience`. The rest is for a
-      // lost reply and a slow take-over.
+      // A new holder has the session after `lease` at the latest, and a request waits for it for `patience`. The
+      // additional time is for a lost reply and a slow take-over.
       recognition = lease + patience + .seconds(4)
     }
   }
 
-  /// The field with the time for which the holder must remember the id of the request, in milliseconds. It depends on
-  /// `store.lease` of the gateway that forwards. Gateways may have different values, for instance during a rollout.
-  /// Versions that do not know the field use their own value.
+  /// The field with the time for which the holder must remember the id of the request, in milliseconds. The time
+  /// depends on `store.lease` of the forwarding gateway. Gateways may have different values of `store.lease`, for
+  /// example during a rollout. Versions that do not know this field use the time of their own `store.lease`.
   package static let retentionField: StaticString = "drawbridge-retention"
   /// The scheme of the Authorization field that carries the secret.
   package static let secretScheme: StaticString = "Drawbridge "
@@ -118,7 +120,8 @@ package final class PeerNetwork: Sendable {
   /// The address at which the other gateways reach this gateway.
   package var address: SocketAddress? { state.withLock { $0.address } }
 
-  /// Sets the secret. Before that, every request of a peer is refused and no request can be forwarded.
+  /// Sets the secret. As long as there is no secret, every request of a peer is refused and no request can be
+  /// forwarded.
   ///
   /// - Parameter secret: visible ASCII without spaces, with one of `secretLengths`.
   package func use(secret: String) {
@@ -147,8 +150,8 @@ package final class PeerNetwork: Sendable {
     metrics.bytes.add(-bytes)
   }
 
-  /// Counts a request of another gateway that waits here, until `endHolding`. The request is forwarded if the session
-  /// moves away from this gateway.
+  /// Counts a request of another gateway that waits at this gateway, until `endHolding`. If the session moves away from
+  /// this gateway, the other gateway sends the request to the next holder.
   package func beginHolding() { held.withLock { $0.count += 1 } }
 
   package func endHolding() {
@@ -206,11 +209,11 @@ package struct PeerMetrics: Sendable {
   package let refused: Counter
   /// Requests of peers for a session that is not local.
   package let misdirected: Counter
-  /// Forwarded requests without a response so far.
+  /// Forwarded requests that have got no response yet.
   package let waiting: Gauge
-  /// The contents of these requests, in bytes.
+  /// The total size of the contents of these requests, in bytes.
   package let bytes: Gauge
-  /// The contents of arriving responses, in bytes.
+  /// The total size of the contents of responses that are being received, in bytes.
   package let responseBytes: Gauge
   let responses: Counter
   let unavailable: Counter

@@ -10,10 +10,11 @@ import Upstream
 
 /// The consumers of one session. Thread-safe, since all event loops use them.
 ///
-/// A push costs one atomic load while no receive is held. A timer on the session's loop ends leases and delays.
+/// While no receive is held, a push costs only one atomic load here. A timer on the session's loop ends leases and
+/// delays.
 ///
-/// If the session is stored, changes are submitted in the order in which they are made. A client learns of a change
-/// only after it is stored, when `unstored` is nil.
+/// If the session is stored, changes are submitted in the order in which they are made. The response about a change is
+/// sent only when the change is stored, that is, when `unstored` is nil.
 package final class ConcurrentConsumers: Sendable {
   struct State: ~Copyable {
     var table = ConsumerTable()
@@ -21,7 +22,7 @@ package final class ConcurrentConsumers: Sendable {
     var entropy = EntropyPool()
     /// Wakes the timer; nil before the session has started.
     var clock: Signal?
-    /// Whether the session is closed. A closed session has no consumers, and none can be created.
+    /// Whether the session is closed. A closed session has no consumers, and no consumer can be created in it.
     var isClosed = false
     /// The timer fires at this time or before.
     var alarm = MonotonicTime.distantFuture
@@ -29,7 +30,7 @@ package final class ConcurrentConsumers: Sendable {
     var deadBytes = 0
     /// The bytes of consumers that are counted in the budget.
     var memory = 0
-    /// The ticket of the last change. nil if there was no change, or consumers are not stored.
+    /// The ticket of the last change; nil if there was no change, or if consumers are not stored.
     var lastTicket: JournalTicket?
 
     /// Makes the timer fire at `deadline` or before.
@@ -40,10 +41,10 @@ package final class ConcurrentConsumers: Sendable {
     }
   }
 
-  /// Lock order: taken before the locks of the inbox.
+  /// Lock order: this lock is taken before the locks of the inbox.
   let state = Locked(State())
   private let inbox: ConcurrentInbox
-  /// Limits the memory of consumers and dead letters; nil if the session is configured.
+  /// Limits the memory of consumers and dead letters of created sessions; nil if the session is configured.
   private let budget: RetentionBudget?
   /// The owner of the session, for the budget. 0 if clients cannot be distinguished.
   private let owner: UInt64
@@ -51,7 +52,7 @@ package final class ConcurrentConsumers: Sendable {
   let journal: (any SessionJournal)?
   /// The number of requests that wait for the store.
   let storeWaiters = Locked(0)
-  /// The number of held receives. Incremented before a receive checks for pushes the last time.
+  /// The number of held receives. A receive increments it before it checks for pushes for the last time.
   private let held = Atomic<Int>(0)
   /// Notified when a held receive may have pushes to return.
   package let notifier = Notifier()
@@ -87,7 +88,7 @@ package final class ConcurrentConsumers: Sendable {
     budget?.consumers.withLock { $0.remove(memory, by: owner) }
   }
 
-  /// Counts the current memory of the consumers in the budget. Called after every change, with the lock.
+  /// Counts the current memory of the consumers in the budget. Called after every change, while the lock is held.
   private func countMemory(_ state: inout State) {
     guard let budget, state.table.memory != state.memory else { return }
     let growth = state.table.memory - state.memory
@@ -140,7 +141,7 @@ package final class ConcurrentConsumers: Sendable {
     }
     countDeadLetters()
     notifier.notify()
-    // The timer then releases itself.
+    // The signal wakes the timer, which then releases itself.
     clock?.notify()
   }
 
@@ -151,7 +152,8 @@ package final class ConcurrentConsumers: Sendable {
     clock.notify()
   }
 
-  /// Breaks the reference cycle between the timer and its signal. Called on the session's loop.
+  /// Releases the signal of the timer, which refers to the timer: the two form a reference cycle. Called on the
+  /// session's loop.
   func stop() {
     let clock = state.withLock { $0.clock.take() }
     clock?.close()
@@ -182,9 +184,9 @@ package final class ConcurrentConsumers: Sendable {
   /// Calls `body` with the table. Wakes the timer if it must fire earlier than planned.
   ///
   /// - Parameters:
-  ///   - mustStore: whether to refuse the change while the store does not work.
-  ///   - use: the consumer that a client uses, and the time. The use is recorded even if the change is refused, so that
-  ///     a failed store does not make the consumer idle.
+  ///   - mustStore: whether the change is refused while the store does not work.
+  ///   - use: the consumer that a client uses, and the time of this use. The use is recorded even if the change is
+  ///     refused, so that no consumer becomes idle because the store has failed.
   private func withTable<Result: Sendable>(
     deadline: MonotonicTime = .distantFuture, mustStore: Bool = false, use: (name: String, time: MonotonicTime)? = nil,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
@@ -212,7 +214,8 @@ package final class ConcurrentConsumers: Sendable {
 
   // MARK: Consumers
 
-  /// Creates a consumer, or confirms its settings. Returns whether it is new, and its status.
+  /// Creates a consumer, or confirms the settings of an existing consumer. Returns whether the consumer is new, and its
+  /// status.
   package func put(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by client: UInt64 = 0, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
@@ -226,10 +229,11 @@ package final class ConcurrentConsumers: Sendable {
     }
   }
 
-  /// Creates a consumer of the configuration, which starts at the next push. If a consumer of this name exists, gives
-  /// it these settings.
+  /// Creates a consumer for the configuration. A new consumer starts at the next push. If a consumer of this name
+  /// exists, it gets these settings.
   ///
-  /// - Parameter isNewWorker: whether the workers that have its leases have ended. Their leases then end at once.
+  /// - Parameter isNewWorker: whether the earlier workers of the consumer have ended, in which case their leases end at
+  ///   once.
   func take(
     _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
   ) throws(ConsumerRefusal) {
@@ -250,7 +254,8 @@ package final class ConcurrentConsumers: Sendable {
     return state.withLock { $0.table.lag(of: name, inbox) }
   }
 
-  /// For a webhook, takes time in proportion to the records of its consumer. `settings` and `lag` do not.
+  /// Returns the status of a consumer. For the consumer of a webhook, this takes time in proportion to the number of
+  /// its records, unlike `settings` and `lag`.
   package func status(of name: String) throws(ConsumerRefusal) -> ConsumerStatus {
     let inbox = inbox
     return try withTable { table, _ throws(ConsumerRefusal) in try table.status(of: name, inbox) }
@@ -283,7 +288,7 @@ package final class ConcurrentConsumers: Sendable {
 
   // MARK: Receiving
 
-  /// Begins a receive. It supersedes a held receive of the same reader, which ends.
+  /// Begins a receive. If a receive of the same reader is held, that receive is superseded and ends.
   package func beginReceive(
     _ name: String, acknowledging cursor: ReadStart?, now: MonotonicTime
   ) throws(ConsumerRefusal) -> ReceiveTurn {
@@ -291,7 +296,7 @@ package final class ConcurrentConsumers: Sendable {
     let turn = try withTable(mustStore: cursor != nil, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.beginReceive(name, acknowledging: cursor, now: now, inbox)
     }
-    // Wakes the superseded receive, which ends.
+    // This wakes the superseded receive, so that it ends.
     if turn.start != nil { pushed() }
     return turn
   }
@@ -308,8 +313,8 @@ package final class ConcurrentConsumers: Sendable {
   /// Leases the next pushes of a work-sharing consumer to this receiver. With a limit of 0, it leases nothing, and the
   /// result need not be stored.
   ///
-  /// - Parameter awaitsStore: whether the receiver gets the leases after they are stored. Such leases do not expire
-  ///   until `begin` or `withdraw` is called.
+  /// - Parameter awaitsStore: whether the receiver gets the leases only after they are stored. If so, the time of the
+  ///   leases does not run until `begin` or `withdraw` is called.
   package func lease(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime, awaitsStore: Bool = false
   ) throws(ConsumerRefusal) -> LeasedBatch {
@@ -318,19 +323,20 @@ package final class ConcurrentConsumers: Sendable {
       try table.receive(
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
-    // A push may have become a dead letter, because its deliveries are used up.
+    // A push may have become a dead letter, because it has had its maximum number of deliveries.
     countDeadLetters()
     if awaitsStore, journal != nil, !batch.messages.isEmpty {
       state.withLock { $0.table.suspend(batch, of: name) }
     } else if let expires = batch.messages.first?.expires {
       schedule(expires)
     }
-    // This receive has freed pushes before the timer did. Other receives get them.
+    // This receive has made pushes available again before the timer did, and has not taken all of them. Other receives
+    // can get the rest.
     if batch.leavesFreed { pushed() }
     return batch
   }
 
-  /// Whether the receive would return something now, or must end.
+  /// Whether the receive would return pushes or a gap now, or must end.
   package func hasNews(_ turn: inout ReceiveTurn, of name: String) -> Bool {
     let inbox = inbox
     guard var start = turn.start else {
@@ -363,7 +369,7 @@ package final class ConcurrentConsumers: Sendable {
     state.withLock { state in
       let deadline = state.table.hold(turn, of: name, -1, now: now)
       submit(&state)
-      // The timer has ignored the consumer while it had a held receive.
+      // While the consumer had a held receive, the timer ignored the deadline at which the consumer becomes idle.
       state.lowerAlarm(to: deadline)
     }
   }
@@ -394,7 +400,8 @@ package final class ConcurrentConsumers: Sendable {
     try withTable { table, _ throws(ConsumerRefusal) in try table.deadLetters(of: name) }
   }
 
-  /// - Parameter isAllowed: whether the client may receive a dead letter. Other dead letters stay.
+  /// - Parameter isAllowed: returns whether the client may receive a dead letter. Dead letters that it may not receive
+  ///   stay.
   package func removeDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {
@@ -423,7 +430,8 @@ package final class ConcurrentConsumers: Sendable {
     state.withLock { state in
       state.table.withdraw(batch, of: name, now: now, inbox)
       submit(&state)
-      // These leases had no timer. The consumer may be idle now.
+      // These leases were not among the deadlines of the timer. Without them, the consumer may be idle, which has a
+      // deadline.
       if let next = state.table.nextDeadline() { state.lowerAlarm(to: next) }
     }
     pushed()

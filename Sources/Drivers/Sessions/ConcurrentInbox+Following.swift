@@ -7,7 +7,7 @@ import Synchronization
 import Threading
 import Upstream
 
-/// An inbox that follows the inbox of another gateway. One thread changes it.
+/// An inbox that follows the inbox of another gateway. Only one thread changes such an inbox.
 extension ConcurrentInbox {
   /// Creates the inbox of a session whose log this gateway has not read yet.
   static func unknown(retention: Retention, budget: RetentionBudget) -> ConcurrentInbox {
@@ -21,10 +21,10 @@ extension ConcurrentInbox {
     budget.add(log.log.retainedBytes)
   }
 
-  /// A copy of the pushes that readers of this inbox see now. Another inbox can continue it.
+  /// A copy of the pushes that readers of this inbox see now. Another inbox can be created from the copy.
   var followed: FollowedLog { FollowedLog(log.withLock { PushLog(following: $0) }) }
 
-  /// Whether this log has the term of the cursor, as far as this gateway knows.
+  /// Whether this gateway knows that the log has the term of the cursor.
   func isKnown(_ cursor: Cursor) -> Bool {
     cursor.epoch == epoch && (cursor.term == term.load(ordering: .relaxed) || log.withLock { $0.isKnown(cursor) })
   }
@@ -38,11 +38,12 @@ extension ConcurrentInbox {
   /// Appends entries that the holder has stored.
   func follow(_ entries: [LogChange]) { apply(.entries(entries)) }
 
-  /// Replaces the terms of the log, and drops the pushes after `number`, which are void; `number` is nil if no push is
-  /// void.
+  /// Replaces the terms of the log. Drops the pushes after `number`, since a new term has made them void; `number` is
+  /// nil if no push is void.
   func `continue`(after number: UInt64?, _ terms: [Term]) { apply(.continued(after: number, terms)) }
 
-  /// Replaces the log by a log of the same epoch that was read again. A reader whose term the new log lacks gets a gap.
+  /// Replaces the log by a log of the same epoch that was read again. A reader gets a gap if the new log does not have
+  /// the term of its cursor.
   func replaceLog(with new: FollowedLog) {
     precondition(new.epoch == epoch, "an inbox keeps its epoch")
     apply(.replaced(new))
@@ -52,7 +53,7 @@ extension ConcurrentInbox {
     let clock = JournalClock.present
     appender.withLock { appender in
       guard !appender.isClosed else { return }
-      // Returns the replaced log, so that it is freed outside the lock.
+      // The replaced log is returned, so that it is freed after the lock is released.
       let (growth, _) = log.withLock { log -> (Int, PushLog?) in
         let before = log.retainedBytes
         var last: PushLog?
@@ -75,7 +76,7 @@ extension ConcurrentInbox {
   }
 }
 
-/// A copy of another gateway's log that is being read from the store. It has no readers yet.
+/// A copy of another gateway's log while it is being read from the store. The copy has no readers yet.
 struct FollowedLog {
   fileprivate(set) var log: PushLog
 

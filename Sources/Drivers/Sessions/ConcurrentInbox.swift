@@ -10,29 +10,31 @@ import UpstreamProtocol
 
 /// The inbox of one session: the pushes that are kept for clients. Thread-safe.
 ///
-/// The upstream's loop appends, and clients on any loop read. The lock that readers take is only taken to copy
-/// references: a push is rendered before, and evicted pushes are freed afterwards.
+/// The upstream's loop appends pushes, and clients on any loop read them. The lock that readers take is held only while
+/// references are copied. A push is rendered before the lock is taken, and evicted pushes are freed after it is
+/// released.
 package final class ConcurrentInbox: Sendable {
   /// State for appending, behind a lock that no reader takes.
   struct Appender: ~Copyable {
     var renderer = MessageRenderer()
-    /// Pushes that the log has dropped. Empty between two calls.
+    /// Pushes that the log has dropped and that are not freed yet. Empty between two calls.
     var dropped: [RetainedMessage] = []
-    /// Whether the session is closed, so that nothing is appended any more.
+    /// Whether the session is closed, so that no push is appended any more.
     var isClosed = false
-    /// The value from which a later connection resumes, which is stored with the next push; nil if it has not changed.
-    /// Only for a stored inbox.
+    /// The cursor from which a later connection resumes. It is stored with the next push. nil if it has not changed
+    /// since the last push. Used only if the inbox is stored.
     var resumeCursor: [UInt8]?
-    /// The ticket of the last push. Only for a stored inbox.
+    /// The ticket of the last push. Used only if the inbox is stored.
     var lastTicket: JournalTicket?
-    /// The value of `resumeCursor` that was stored last.
+    /// The value of `resumeCursor` that was submitted last.
     var storedCursor: [UInt8]?
-    /// The store was asked to drop the pushes before this number.
+    /// The number before which the store was requested to drop all pushes.
     var trimmed: UInt64 = 1
-    /// The bytes of pushes that were dropped since that request, which the store still has.
+    /// The bytes of the pushes that the inbox has dropped since that request. The store still has these pushes.
     var untrimmedBytes = 0
 
-    /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
+    /// Frees the dropped pushes. The array keeps its capacity, unless the capacity is unusually large because a large
+    /// push has evicted many pushes.
     mutating func free() {
       for message in dropped { untrimmedBytes &+= message.cost }
       dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity)
@@ -40,25 +42,27 @@ package final class ConcurrentInbox: Sendable {
     static let retainedCapacity = 1024
   }
 
-  /// Lock order: taken before `log`.
+  /// Lock order: this lock is taken before `log`.
   let appender = Locked(Appender())
   let log: Locked<PushLog>
-  /// The number of changes of the log. It starts at a value that no other inbox of the process uses, since a session
-  /// may have several inboxes of one epoch one after another. Incremented within the lock, after the change.
+  /// The number of changes of the log. The first value is different for each inbox of the process, since a session may
+  /// have several inboxes of one epoch, one after another. Incremented after the change, while the lock is held.
   let changes: Atomic<UInt64>
-  /// The position after the newest push or gap. Written within the lock, after the change.
+  /// The position after the newest push or gap. Written after the change, while the lock is held.
   let position: Atomic<UInt64>
   package let epoch: Epoch
-  /// Changes only if the inbox follows the inbox of another gateway. Written within the lock, before the position.
+  /// The term of the log. It changes only if the inbox follows the inbox of another gateway. Written before the
+  /// position, while the lock is held.
   let term: Atomic<UInt64>
   /// The number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
-  /// The number of open streams. A stream counts even while its client still reads earlier batches.
+  /// The number of open streams. A stream is counted even while it does not wait because its client still reads earlier
+  /// batches.
   private let streams = Atomic<Int>(0)
   /// Whether and why readers end.
   private let ending = Atomic(Ending.none.rawValue)
-  /// Whether nothing is known of the log yet, not even its epoch. A reader with a cursor waits. Other readers cannot
-  /// get a position.
+  /// Whether this gateway does not know anything about the log yet, not even its epoch. Until it does, a reader with a
+  /// cursor waits, and a reader without a cursor cannot get a position.
   package let isUnknown: Bool
   let budget: RetentionBudget
   /// The journal of the session; nil if pushes are not stored.
@@ -89,7 +93,8 @@ package final class ConcurrentInbox: Sendable {
     case replaced
   }
 
-  /// The number of low bits of a revision that count the changes of one inbox. The bits above them number the inboxes.
+  /// The number of low bits of a revision that count the changes of one inbox. The higher bits are the number of the
+  /// inbox.
   private static var revisionBits: Int { 40 }
   private static let inboxes = Atomic<UInt64>(0)
 
@@ -116,8 +121,8 @@ package final class ConcurrentInbox: Sendable {
 
   /// Appends an event of a Socket.IO upstream.
   ///
-  /// - Parameter continuation: the point from which a later connection continues after this event. Only for a stored
-  ///   inbox.
+  /// - Parameter continuation: the point from which a later connection continues after this event. Used only if the
+  ///   inbox is stored.
   package func append(
     _ event: EventRecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
   ) {
@@ -148,7 +153,8 @@ package final class ConcurrentInbox: Sendable {
       if let journal { store(message, continued, time: time, &appender, in: journal) }
     }
     if let journal {
-      // Otherwise readers are notified when the push is stored.
+      // A push becomes visible when it is stored, and readers are notified then. While the store has failed, pushes are
+      // visible at once.
       if journal.showsUnstored { journalChanged() }
     } else {
       notifier.notify()
@@ -170,8 +176,8 @@ package final class ConcurrentInbox: Sendable {
     if appender.resumeCursor == nil, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
-      // Submitted in one piece with the push: if only the position survived, a later connection would resume after a
-      // lost push.
+      // The cursor and the push are submitted in one piece: if only the cursor survived a crash, a later connection
+      // would resume after a push that is lost.
       var entries = [push]
       if let cursor = appender.resumeCursor {
         (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
@@ -196,15 +202,15 @@ package final class ConcurrentInbox: Sendable {
   /// The ticket of the last push. When it is stored, all pushes so far are stored. nil if no push was submitted.
   var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
-  /// Stores `cursor` with the next push. Later connections then resume from it.
+  /// Stores `cursor` with the next push, so that later connections resume from it.
   func resumes(from cursor: [UInt8]) {
     appender.withLock { appender in
       if appender.storedCursor != cursor { appender.resumeCursor = cursor }
     }
   }
 
-  /// Called on the thread of the store, when entries were stored or the store fails. While it fails, pushes may be
-  /// shown before they are stored.
+  /// Called on the thread of the store, when entries were stored or when the store has failed. While the store does not
+  /// work, pushes may be shown before they are stored.
   func journalChanged() {
     guard let journal else { return }
     let shown = journal.showsUnstored ? nil : journal.storedPosition
@@ -229,8 +235,8 @@ package final class ConcurrentInbox: Sendable {
 
   /// Frees all pushes. Notifies every reader that waits; no reader finds data any more.
   func close() {
-    // Before the lock, which an upstream that floods may take for long: a request that finds other parts of the session
-    // closed must find the inbox closed, too.
+    // The flag is set before the lock is taken: a request that finds other parts of the session closed must find the
+    // inbox closed, too, but a flood of pushes may delay the lock.
     ending.store(Ending.closed.rawValue, ordering: .sequentiallyConsistent)
     _ = drop(.everything)
     notifier.notify()
@@ -242,19 +248,20 @@ package final class ConcurrentInbox: Sendable {
   /// Whether readers must end, because the session is closed or continues in another inbox.
   package var hasEnded: Bool { ending.load(ordering: .sequentiallyConsistent) != Ending.none.rawValue }
 
-  /// Called when another inbox has replaced this inbox. Readers that wait return the pushes that they have. Nobody
-  /// reads pushes that are appended later.
+  /// Called when another inbox has replaced this inbox. Requests that wait for pushes end with the pushes that they
+  /// have. Pushes that are appended to this inbox later have no readers.
   func replaced() {
     ending.store(Ending.replaced.rawValue, ordering: .sequentiallyConsistent)
     notifier.notify()
   }
 
-  /// Drops the oldest pushes until at most `bytes` are kept. Returns whether it dropped any.
+  /// Drops the oldest pushes until the rest has at most `bytes` bytes. Returns whether it dropped any push.
   ///
   /// - Parameter keepsNewest: whether the newest push stays, whatever its size.
   func trim(toBytes bytes: Int, keepsNewest: Bool) -> Bool { drop(.beyond(bytes: bytes, keepsNewest: keepsNewest)) }
 
-  /// Drops pushes in slices, and lets readers in between two slices. Returns whether it dropped any.
+  /// Drops pushes in slices, and releases the lock between two slices, so that readers can take it. Returns whether it
+  /// dropped any push.
   private func drop(_ removal: Removal) -> Bool {
     appender.withLock { appender in
       if case .everything = removal { appender.isClosed = true }
@@ -271,7 +278,7 @@ package final class ConcurrentInbox: Sendable {
           case .changed(let retention, let now):
             log.change(retention, now: now, dropping: &appender.dropped, atMost: slice)
           }
-          // If nothing was dropped, prepared responses stay valid.
+          // The number of changes stays the same if no push was dropped, so that prepared responses stay valid.
           if !appender.dropped.isEmpty || appender.isClosed { changes.add(1, ordering: .releasing) }
           return log.retainedBytes - before
         }
@@ -296,14 +303,15 @@ package final class ConcurrentInbox: Sendable {
         position.store($0.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
       }
-      // Within the lock, so that the store gets pushes and gaps in order.
+      // The gap is submitted while the lock is held, so that the store gets pushes and gaps in order.
       journal?.submit(.log(.gap(.upstream)))
     }
     if journal?.showsUnstored == true { journalChanged() }
     if journal == nil { notifier.notify() }
   }
 
-  /// From now on, `notifier` is also notified when the state of the session changes. Ends with `endReadingState()`.
+  /// From now on, `notifier` is also notified when the state of the session changes, until `endReadingState()` is
+  /// called.
   package func beginReadingState() { stateReaders.add(1, ordering: .sequentiallyConsistent) }
 
   package func endReadingState() { stateReaders.subtract(1, ordering: .sequentiallyConsistent) }
@@ -320,7 +328,7 @@ package final class ConcurrentInbox: Sendable {
   /// while its client reads slowly.
   var hasReaders: Bool { notifier.hasWaiters || streams.load(ordering: .relaxed) > 0 }
 
-  /// Drops expired pushes. Returns whether it dropped any.
+  /// Drops expired pushes. Returns whether it dropped any push.
   package func expire(now: MonotonicTime) -> Bool {
     drop(.expired(now: now))
   }
@@ -328,14 +336,15 @@ package final class ConcurrentInbox: Sendable {
   /// Applies new limits. Returns whether they dropped pushes.
   package func change(_ retention: Retention, now: MonotonicTime) -> Bool { drop(.changed(retention, now: now)) }
 
-  /// Incremented on every change. Read it before the data: the data is current while the value stays the same.
+  /// Incremented on every change. A reader must read this value before it reads the pushes. What it has read is current
+  /// as long as the value stays the same.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
-  /// Not for an inbox that follows another gateway, since its term may change between the two loads.
+  /// Must not be used for an inbox that follows another gateway, since its term may change between the two loads.
   package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
 
-  /// A position of this inbox, from `Cursor.position`.
+  /// The cursor of a position of this inbox. `position` is a `Cursor.position`.
   package func cursor(at position: UInt64) -> Cursor {
     Cursor(epoch: epoch, term: term.load(ordering: .relaxed), position: position)
   }
@@ -352,9 +361,9 @@ package final class ConcurrentInbox: Sendable {
     return try result.get()
   }
 
-  /// Like `resolve`, but never returns a position beyond the pushes that readers see here. For positions that are
-  /// stored, and from which pushes are counted. A client may have received a push from another gateway just before this
-  /// gateway shows it.
+  /// Like `resolve`, but never returns a position after the last push that readers see here. It is used for positions
+  /// that are stored and from which pushes are counted. The cursor of a client may be beyond that push, since the
+  /// client may have received the next push from another gateway just before this gateway shows it.
   package func resolveShown(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let start = try resolve(start, now: now)
     let latest = latest
@@ -376,14 +385,14 @@ package final class ConcurrentInbox: Sendable {
   /// Returns nil if the push is no longer kept.
   package func message(_ number: UInt64) -> RetainedMessage? { log.withLock { $0.message(number) } }
 
-  /// Whether a read from `start` would return a message or a gap, or the session has ended. Takes no lock. The load is
-  /// sequentially consistent, as are the flags of waiters that `notifier` reads after a change. So either the waiter
-  /// sees the change, or the notification sees the waiter.
+  /// Whether a read from `start` would return a push or a gap, or the session has ended. Takes no lock. The load is
+  /// sequentially consistent, and so are the flags of waiters that `notifier` reads after a change. So either the
+  /// waiter sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {
     start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) && !isUnknown || hasEnded
   }
 
-  /// Like `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
+  /// Like `hasNewData(after:)`, for a reader with a filter. Moves `start` past pushes that do not match the filter.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
     !isUnknown && log.withLock { $0.hasNewData(after: &start, matching: filter) } || hasEnded
   }

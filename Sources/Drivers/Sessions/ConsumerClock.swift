@@ -3,7 +3,8 @@ import Reactor
 
 /// Ends leases and delays of a session's consumers, and removes idle consumers.
 final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
-  /// The least time between two passes over the consumers. Deadlines that are closer together cost one pass.
+  /// The minimum time between two passes over the consumers. Deadlines that are closer together are handled in one
+  /// pass.
   private static var resolution: TimeSpan { .milliseconds(10) }
 
   private let consumers: ConcurrentConsumers

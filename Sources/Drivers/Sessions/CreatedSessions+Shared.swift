@@ -11,7 +11,8 @@ import Synchronization
 import Threading
 import Upstream
 
-/// Created sessions that several gateways share. Redis has their list, and every gateway has a slot for each of them.
+/// Created sessions that several gateways share. Redis has the list of these sessions, and every gateway has a slot for
+/// each of them.
 extension CreatedSessions {
   /// Creates sessions in this store from now on. Called before the first request is served.
   package func share(in store: RedisStore) { shared.withLock { $0 = store } }
@@ -22,10 +23,10 @@ extension CreatedSessions {
   /// Whether sessions may be missing from this gateway's list, because it cannot reach Redis.
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
 
-  /// Looks up a session in Redis that is not in this gateway's list: a client may just have created it at another
-  /// gateway. Returns nil if sessions are not shared.
+  /// Looks up a session in Redis if it is not in this gateway's list, since a client may just have created it at
+  /// another gateway. Returns nil if sessions are not shared.
   ///
-  /// - Parameter client: the client whose limit the request counts towards.
+  /// - Parameter client: the client to whose limit the look-up is counted.
   package func lookUp(_ name: String, by client: UInt64) -> DefinitionRequest? {
     shared.withLock { $0 }?.lookUp(name, by: client)
   }
@@ -41,7 +42,7 @@ extension CreatedSessions {
     guard definition.text.count <= SessionDefinition.maximumTextLength else {
       throw .tooLarge(limit: SessionDefinition.maximumTextLength)
     }
-    // The other gateways may have descriptors left, but are likely to be as full.
+    // Other gateways may have descriptors left, but probably have about as few as this gateway.
     guard !store.isFull else { throw .noDescriptors(limit: limits.descriptors) }
     let settings = limits.settings
     return store.define(name, definition, within: DefinitionLimits(total: settings.total, perOwner: settings.perOwner))
@@ -56,7 +57,7 @@ extension CreatedSessions {
       [.text("session", session.name), .text("profile", creation.profile), .text("owner", creation.owner)])
   }
 
-  /// Closes a session at all gateways. Returns nil if it is closed already.
+  /// Closes a session at all gateways. Returns nil if the session is already closed.
   package func remove(_ session: Session, code: UInt16) -> DefinitionRequest? {
     guard let store = shared.withLock({ $0 }), let slot = slot(of: session), let created = slot.plan.created else {
       return nil
@@ -70,7 +71,8 @@ extension CreatedSessions {
 
   func removeIfIdle(_ session: Session, from store: RedisStore, at now: MonotonicTime) {
     guard let slot = slot(of: session), let created = slot.plan.created else { return }
-    // An earlier request to Redis to remove the session may have failed, and clients may have used it since.
+    // An earlier request to Redis to remove the idle session may have failed, and clients may have used the session
+    // since then.
     let isIdle = session.idleDeadline(at: now).map { now >= $0 } ?? false
     slot.isIdle.store(isIdle, ordering: .relaxed)
     guard isIdle else { return }
@@ -94,11 +96,12 @@ extension CreatedSessions {
 
   // MARK: For the store
 
-  /// A client has created the session, at this gateway or another. Returns nil if this gateway shuts down.
+  /// A client has created the session, at this or another gateway. Returns nil if this gateway is shutting down.
   ///
   /// - Parameters:
   ///   - settings: the settings of the session; nil if this gateway cannot be the holder of the session.
-  ///   - standIn: the settings of a session whose holder is always another gateway.
+  ///   - standIn: the settings that the session gets if `settings` is nil, since its holder is then always another
+  ///     gateway.
   func add(
     _ name: String, _ definition: SessionDefinition, _ settings: PreparedSettings?, orElse standIn: PreparedSettings,
     retention: Retention
@@ -134,7 +137,7 @@ extension CreatedSessions {
     slot.start(on: state.loops[place], resolver: resolver)
   }
 
-  /// The session was closed, at this gateway or another. Its name becomes free, and its clients get 410.
+  /// The session was closed, at this or another gateway. Its name becomes free, and its clients get 410.
   func remove(_ slot: SharedSlot, code: UInt16) {
     let name = slot.plan.name
     let wasOpen = state.withLock { state in

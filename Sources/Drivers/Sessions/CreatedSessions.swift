@@ -22,19 +22,19 @@ package enum CreationRefusal: Error, Sendable {
   case noDescriptors(limit: Int)
   /// The process shuts down, or has not started.
   case notRunning
-  /// The text of the definition is longer than `limit` bytes. Most of it is the values of the variables.
+  /// The text of the definition is longer than `limit` bytes. Most of the text consists of the values of the variables.
   case tooLarge(limit: Int)
 }
 
 /// The sessions that clients create, by name. Thread-safe.
 ///
-/// A look-up takes the lock of one of several shards, for the time of a dictionary look-up. Everything else takes one
-/// common lock. A closed session cannot be found any more, but counts towards the limits until its connection has
-/// ended.
+/// The sessions are divided among several shards by their names. A look-up takes the lock of one shard, for the time of
+/// a dictionary look-up. All other functions take one common lock. A closed session cannot be found any more, but is
+/// counted towards the limits until its connection has ended.
 package final class CreatedSessions: Sendable {
   package struct Limits: Sendable {
     package var settings: GatewaySettings.CreatedSessions
-    /// The number of sessions whose connections fit into the limit on open files.
+    /// The number of sessions for whose connections the limit on open files leaves enough descriptors.
     package var descriptors: Int
 
     package init(_ settings: GatewaySettings.CreatedSessions = .init(), descriptors: Int = .max) {
@@ -54,7 +54,7 @@ package final class CreatedSessions: Sendable {
   }
 
   struct State {
-    /// Sorted by name.
+    /// The open sessions, sorted by name.
     var open: [SessionEntry] = []
     /// Closed sessions whose connections have not ended, by number.
     var closing: [UInt64: Session] = [:]
@@ -69,7 +69,7 @@ package final class CreatedSessions: Sendable {
     var hasStopped = false
     /// The loops of the slots, by the names of their sessions.
     var places: [String: Int] = [:]
-    /// The counts of the sessions that have ended. They stay in the counters, which never decrease.
+    /// The figures of the sessions that have ended. Counters include them, since a counter must never decrease.
     var ended = SessionFigures()
 
     /// The position of the first session whose name is not before `name`.
@@ -93,17 +93,17 @@ package final class CreatedSessions: Sendable {
   private let isUsed = Atomic(false)
   /// The store for created sessions that several gateways share; nil if this gateway creates its sessions alone.
   let shared = Locked<RedisStore?>(nil)
-  /// Lock order: taken before the lock of a shard.
+  /// Lock order: this lock is taken before the lock of a shard.
   let state = Locked(State())
   private let shards = (0..<CreatedSessions.shardCount).map { _ in Shard() }
   private let metrics: Locked<UpstreamMetrics?>
   let registry: MetricsRegistry
-  /// Limits log lines: clients may create and close sessions at any rate, and each of them writes a few lines.
+  /// Limits log lines: clients may create and close sessions at any rate, and each session writes a few lines.
   let lineLimiter = LogLineLimiter()
   let createdCount: Counter
   let closedCounts: [ClosingReason: Counter]
 
-  /// Enough shards that two loops rarely need the same shard.
+  /// With this number of shards, two loops rarely need the same shard at the same time.
   private static var shardCount: Int { 16 }
 
   init(_ limits: Limits, _ surroundings: Surroundings, registry: MetricsRegistry) {
@@ -130,8 +130,8 @@ package final class CreatedSessions: Sendable {
     return shard(name).sessions.withLock { $0[name.text()] }?.session
   }
 
-  /// Clients choose the names, so many can be in one shard. The look-up is then still no slower than with a single
-  /// lock.
+  /// Clients choose the names, so they can make many names fall into one shard. Even then, look-ups are no slower than
+  /// with a single lock.
   private func shard(_ name: Span<UInt8>) -> Shard {
     var hash: UInt32 = 0x811c_9dc5
     for index in name.indices { hash = (hash ^ UInt32(name[index])) &* 0x0100_0193 }
@@ -140,7 +140,8 @@ package final class CreatedSessions: Sendable {
 
   func shard(_ name: String) -> Shard { shard(Array(name.utf8).span) }
 
-  /// Returns up to `limit` open sessions for which `isVisible` returns true, sorted by name, beginning after `name`.
+  /// Returns the first open sessions after `name` for which `isVisible` returns true, sorted by name and at most
+  /// `limit`.
   package func list(after name: String?, limit: Int, where isVisible: (Session) -> Bool) -> [Session] {
     let entries = state.withLock { state in
       var start = 0
@@ -219,7 +220,8 @@ package final class CreatedSessions: Sendable {
     return count >= limits.descriptors ? .noDescriptors(limit: limits.descriptors) : nil
   }
 
-  /// The metrics are registered with the first session, so that a gateway without profiles does not have them.
+  /// The metrics are registered when the first session is created, so that a gateway without profiles does not have
+  /// them.
   func sharedMetrics() -> UpstreamMetrics {
     metrics.withLock { metrics in
       if let metrics { return metrics }
@@ -274,7 +276,7 @@ package final class CreatedSessions: Sendable {
   /// The connection of a session has ended.
   private func ended(_ number: UInt64, of owner: String, on place: Int) {
     state.withLock { state in
-      // At shutdown, the session is still in `open`.
+      // If the session has ended because of a shutdown, it is still in `open`.
       guard let session = state.closing.removeValue(forKey: number) else { return }
       state.ended += SessionFigures(session).totals
       state.loads[place] -= 1
@@ -304,7 +306,7 @@ package final class CreatedSessions: Sendable {
     }
   }
 
-  /// The open sessions, and the closed sessions whose connections have not ended.
+  /// The open sessions, and the closed sessions whose connections have not ended yet.
   var all: [Session] {
     let (open, closing) = state.withLock { ($0.open, Array($0.closing.values)) }
     return open.map(\.session) + closing

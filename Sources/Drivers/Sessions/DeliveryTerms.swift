@@ -2,15 +2,15 @@ import ByteStreams
 import Inbox
 import Journal
 
-/// The ids of a session's deliveries: `d-epoch.number`. If the session is stored, `d-epoch.term.number`, with the term
-/// of the process that issued the number.
+/// The ids of a session's deliveries. An id is `d-epoch.number`, or `d-epoch.term.number` if the session is stored,
+/// with the term in which the number was issued.
 package struct DeliveryTerms: Sendable {
   /// A number that was issued, with its term.
   package struct Issued: Equatable, Sendable {
     package let term: UInt64
     package let number: UInt64
-    /// Whether the store has lost the delivery: a later term has issued the same number again, or the session does not
-    /// have the term of the id.
+    /// Whether the store has lost the delivery. That is so if a later term has issued the same number again, or if the
+    /// session does not have the term of the id.
     package let isLost: Bool
   }
 
@@ -40,7 +40,7 @@ package struct DeliveryTerms: Sendable {
 
   /// The prefix of a delivery's id.
   package func prefix(of number: UInt64) -> String {
-    // The quick case: most ids are of the present term.
+    // Most ids are of the present term, so this case is checked first.
     guard let last = terms.last, number < last.firstMessage else { return prefix }
     return prefix(ofTerm: terms.last { $0.firstMessage <= number }?.term ?? terms[0].term)
   }

@@ -8,8 +8,9 @@ import RedisStore
 import Synchronization
 import Threading
 
-/// The state of this gateway's copy of the pushes of a remote session: whether the copy is current, and how late it is.
-/// It also asks the store to follow the session, and to read it again. All sessions of a slot use one object.
+/// The state of this gateway's copy of the pushes of a remote session: whether the copy is current, and how late its
+/// newest push arrived. This object also requests that the store follows the session, and that it reads the session
+/// again. All session objects of a slot use one `FollowedCopy`.
 ///
 /// Thread-safe. The properties that polls read take no lock.
 package final class FollowedCopy: Sendable {
@@ -21,27 +22,29 @@ package final class FollowedCopy: Sendable {
     let isAway: @Sendable () -> Bool
   }
 
-  /// How long a reader waits until a copy is current. If Redis works, a copy is read in milliseconds. Short
-  /// interruptions take up to two seconds.
+  /// How long a reader waits until a copy is current. If Redis works, the store reads a copy within milliseconds. Short
+  /// interruptions of Redis take up to two seconds.
   package static var patience: TimeSpan { .seconds(2) }
-  /// The least time between two calls of the store because of readers. The store follows a session for a minute after a
-  /// call.
+  /// The minimum time between two calls of the store because of readers. The store follows a session for a minute after
+  /// each call.
   static var useInterval: TimeSpan { .seconds(1) }
-  /// The same interval while nobody reads, for a session that is always followed.
+  /// The minimum time between two calls of the store for a session that is always followed, while it has no readers
+  /// here.
   private static var keepInterval: TimeSpan { .seconds(20) }
-  /// How long the holder counts the clients of other gateways as readers after a notification. While they wait,
-  /// `SessionUpkeep` repeats the notification every 5 s.
+  /// How long the holder assumes, after a notification, that another gateway has readers. While clients wait at the
+  /// other gateway, its `SessionUpkeep` repeats the notification every 5 s.
   static var distantReadersTime: TimeSpan { .seconds(15) }
 
-  /// Whether the session is followed while nobody reads it here.
+  /// Whether the session is followed even while it has no readers here.
   private let isAlwaysFollowed: Bool
   private let lags: Histogram
   private let source = Locked<Source?>(nil)
   private let current = Atomic(false)
-  /// In nanoseconds.
+  /// The time of the last call of the store because of readers, in nanoseconds.
   private let lastUse = Atomic<UInt64>(0)
   private let lastCall = Atomic<UInt64>(0)
-  /// The number of the last refresh that was requested, and the number of the last complete refresh.
+  /// The number of the last refresh that was requested, and the number of the last refresh that is complete. A refresh
+  /// reads the session once more.
   private let requested = Atomic<UInt64>(0)
   private let refreshed = Atomic<UInt64>(0)
   /// The lag of the newest push, in milliseconds. Negative if no push has arrived.
@@ -57,11 +60,11 @@ package final class FollowedCopy: Sendable {
 
   // MARK: For readers
 
-  /// Whether the copy has everything that is stored, except for changes whose notification is on its way.
+  /// Whether the copy has all stored changes, except changes whose notification has not arrived yet.
   package var isCurrent: Bool { current.load(ordering: .acquiring) }
 
-  /// The time from the arrival of the newest push at its holder until it was readable here, by the clocks of both
-  /// gateways. nil if no push has arrived since this gateway began to follow the session.
+  /// The time from the arrival of the newest push at its holder until it was readable here, computed from the clocks of
+  /// both gateways. nil if no push has arrived since this gateway began to follow the session.
   package var lag: TimeSpan? {
     let value = newestLag.load(ordering: .relaxed)
     return value < 0 ? nil : .milliseconds(value)
@@ -69,7 +72,7 @@ package final class FollowedCopy: Sendable {
 
   /// Called when a client reads. The session is followed for another minute.
   ///
-  /// - Parameter wakesHolder: whether the holder connects only if there are readers.
+  /// - Parameter wakesHolder: whether the session connects on demand, so that its holder must learn of readers.
   package func noteUse(at now: MonotonicTime, wakesHolder: Bool) {
     let last = lastUse.load(ordering: .relaxed)
     guard now.nanoseconds >= last + UInt64(Self.useInterval.nanoseconds) || last == 0 else { return }
@@ -100,8 +103,8 @@ package final class FollowedCopy: Sendable {
     fileprivate let copy: FollowedCopy
     /// The number of the refresh to wait for. 0 if it is enough that the copy is current.
     fileprivate let refresh: UInt64
-    /// Whether the reader cannot be served before the condition is met. If false, a read is possible at once, but may
-    /// miss the newest pushes.
+    /// Whether the reader must wait until the condition is met. If false, it can also read at once, but may miss the
+    /// newest pushes.
     package let isNeeded: Bool
 
     /// - Parameter inbox: the inbox of the slot's present session.
@@ -114,8 +117,8 @@ package final class FollowedCopy: Sendable {
 
   /// Returns the condition that a read from `start` must wait for, or nil if it can read at once.
   ///
-  /// The term or the epoch of a cursor may be missing from the copy, because it began at the holder a moment ago. So
-  /// the session is read once more before the cursor counts as lost.
+  /// The copy may not have the term or the epoch of a cursor, because this term or epoch began at the holder only a
+  /// moment ago. So the session is read once more before the cursor is treated as lost.
   ///
   /// - Parameter isPrompt: whether the read returns at once if there is no push.
   package func wait(for start: StartingPoint, in inbox: ConcurrentInbox, isPrompt: Bool) -> Wait? {
@@ -123,12 +126,12 @@ package final class FollowedCopy: Sendable {
     if let cursor = start.cursor, !inbox.isKnown(cursor) {
       return Wait(copy: self, refresh: requestRefresh(), isNeeded: true)
     }
-    // A held read with a cursor gets the missing pushes when they arrive.
+    // A read that has a cursor and can be held need not wait here: it gets the missing pushes when they arrive.
     guard !isCurrent, start.cursor == nil || isPrompt, !isAway else { return nil }
     return Wait(copy: self, refresh: 0, isNeeded: false)
   }
 
-  /// Whether Redis cannot be reached. Readers then get the pushes that the copy has.
+  /// Whether Redis cannot be reached, in which case readers get the pushes that the copy has.
   package var isAway: Bool { source.withLock { $0 }?.isAway() ?? false }
 
   private func requestRefresh() -> UInt64 {
@@ -158,7 +161,7 @@ package final class FollowedCopy: Sendable {
 
   func setRefreshed(_ number: UInt64) { refreshed.store(number, ordering: .releasing) }
 
-  /// Called when these pushes have become readable in a copy that was current before.
+  /// Called when new entries have become readable in a copy that was already current.
   func arrived(_ entries: [LogChange]) {
     guard let entry = entries.last(where: { if case .push = $0 { true } else { false } }), case .push(let push) = entry
     else { return }

@@ -8,7 +8,7 @@ import Upstream
 /// A profile, with the contents of the files that its settings name.
 package struct ProfilePlan: Sendable {
   package let profile: SessionProfile
-  /// The settings of the sample, with the TLS context that all sessions of the profile use.
+  /// The settings of `profile.sample`, with the TLS context that all sessions of the profile use.
   private let settings: PreparedSettings
 
   /// - Parameter settings: the settings that were made from `profile.sample`.
@@ -34,13 +34,13 @@ package struct ProfilePlan: Sendable {
 package final class ProfileBook: Sendable {
   private let plans = Locked<[ProfilePlan]>([])
 
-  /// Sorted as in the configuration file.
+  /// The profiles, in the order of the configuration file.
   package var all: [ProfilePlan] { plans.withLock { $0 } }
 
   package func find(_ name: String) -> ProfilePlan? { all.first { $0.profile.name == name } }
 
-  /// The settings of a session that a client has created, at this gateway or another. Returns nil if this gateway lacks
-  /// its profile, or the profile does not allow its variables.
+  /// The settings of a session that a client has created at this or another gateway. Returns nil if this gateway does
+  /// not have the profile of the session, or if the profile does not allow the values of the session's variables.
   func plan(of definition: SessionDefinition) -> (settings: PreparedSettings, retention: Retention)? {
     guard let plan = find(definition.profile) else { return nil }
     do throws(VariableError) {

@@ -4,17 +4,18 @@ import Threading
 import Totals
 import Upstream
 
-/// Limits the bytes of the pushes of all sessions together, with the dead letters of created sessions. An append above
-/// the limit wakes the directory, which drops the oldest pushes of the largest sessions.
+/// Limits the memory of the pushes of all sessions and of the dead letters of created sessions, together. An append
+/// that exceeds the limit wakes the directory, which drops the oldest pushes of the largest sessions.
 package final class RetentionBudget: Sendable {
   package let limit: Int
   /// The bytes of the consumers of created sessions, by owner. The limit is enough for 10,000 work-sharing consumers,
-  /// or for 200,000 others. This memory cannot be freed by a trim.
+  /// or for 200,000 other consumers. A trim cannot free this memory.
   let consumers: Locked<ReservedTotal>
-  /// The late calls of the created sessions.
+  /// The memory of the late calls of created sessions.
   let lateCalls = LateCallTotal()
   private let used = Atomic<Int>(0)
-  /// A trim is requested above this many bytes. Greater than `limit` only after a trim that could not free enough.
+  /// The number of bytes above which a trim is requested. It is greater than `limit` only after a trim that could not
+  /// free enough.
   private let threshold: Atomic<Int>
   private let isTrimming = Atomic(false)
   /// Wakes the directory; nil before the start.
@@ -53,8 +54,8 @@ package final class RetentionBudget: Sendable {
 
   func setTrimmer(_ signal: Signal) {
     trimmer.withLock { $0 = signal }
-    // Notified even if the total is below the limit by now: a trim may have been requested earlier, and no further trim
-    // is requested before it begins.
+    // The signal is notified even if the total has fallen below the limit meanwhile: the trim counts as requested, and
+    // no other trim is requested before this one begins.
     signal.notify()
   }
 
@@ -64,8 +65,8 @@ package final class RetentionBudget: Sendable {
   static func level(of sizes: [Int], limit: Int) -> Int? {
     guard sizes.reduce(0, +) > limit else { return nil }
     let target = limit - limit / slack
-    // Cuts the largest inboxes to one level. In ascending order, an inbox that fits into an equal share of the
-    // remaining bytes stays whole.
+    // The largest inboxes are trimmed to one level. To find it, the inboxes are visited in ascending order of size. An
+    // inbox that fits into an equal share of the remaining bytes is not trimmed.
     var left = target
     let sorted = sizes.sorted()
     for (index, size) in sorted.enumerated() {
@@ -79,8 +80,8 @@ package final class RetentionBudget: Sendable {
   /// Called when the requested trim begins. A later append may request the next trim.
   func trimBegins() { isTrimming.store(false, ordering: .releasing) }
 
-  /// Called when the trim is complete. If it could not free enough, the threshold rises: otherwise each push would
-  /// cause a useless pass over all sessions.
+  /// Called when the trim is complete. If the trim could not free enough, the threshold rises. Without that, each push
+  /// would cause a useless pass over all sessions.
   func trimEnds() {
     let bytes = bytes
     threshold.store(bytes > limit ? bytes + max(1, limit / Self.slack) : limit, ordering: .relaxed)

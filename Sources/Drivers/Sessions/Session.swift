@@ -20,7 +20,7 @@ import UpstreamSession
 /// A session with one upstream: the connection and its outgoing messages (`upstream`), and the pushes that are kept for
 /// clients (`inbox`).
 ///
-/// One event loop serves its connection. Thread-safe.
+/// Thread-safe. One event loop serves the connection of the session.
 package final class Session: Sendable {
   /// The name of the session that the top-level `upstream` setting configures. The paths of its resources do not
   /// contain a name.
@@ -32,19 +32,21 @@ package final class Session: Sendable {
   package let inbox: ConcurrentInbox
   package let consumers: ConcurrentConsumers
   package let upstream: SessionHandle
-  /// The gateway that is the holder. All sessions of a slot use one object.
+  /// Which gateway is the holder. All session objects of a slot use one `SessionPlacement`.
   package let placement: SessionPlacement
   /// This gateway's copy of the pushes of other holders; nil if the session is not shared.
   private let sharedCopy: FollowedCopy?
-  /// The permission of this gateway as the holder. nil if it is the holder without a deadline, or is not the holder.
+  /// The permission of this gateway, as the holder, to write. nil if this gateway is the holder without a deadline, or
+  /// is not the holder.
   private let permission: WritePermission?
-  /// Whether another session object executes the requests, here or at another gateway. Never becomes false again.
+  /// Whether another session object, at this or another gateway, executes the requests. Once true, the value stays
+  /// true.
   private let retired: Atomic<Bool>
-  /// The webhooks of the session; nil if a client created the session, or another gateway is its holder.
+  /// The webhooks of the session; nil if a client has created the session, or if its holder is another gateway.
   package let webhooks: SessionWebhooks?
-  /// The terms of its delivery ids.
+  /// The terms of the session's delivery ids.
   package let deliveryTerms: DeliveryTerms
-  /// Distinguishes the sessions that clients have created since the start. 0 for a configured session.
+  /// A number that is different for each created session of this process. 0 for a configured session.
   let number: UInt64
   /// The index of the session's loop. Used for created sessions only.
   let loop: Int
@@ -103,8 +105,8 @@ package final class Session: Sendable {
 
   /// The role of this gateway for a shared session.
   enum Role {
-    /// This gateway is the holder. It writes to the upstream only while the permission is given. nil if it may always
-    /// write.
+    /// This gateway is the holder. It writes to the upstream only while the permission is given, or always if the
+    /// permission is nil.
     case local(OpenedJournal, WritePermission?)
     /// Another gateway is the holder. Polls and streams read this inbox.
     case followed(ConcurrentInbox)
@@ -146,7 +148,7 @@ package final class Session: Sendable {
       plan.settings, sink: sink, logger: logger, sharedMetrics: parts.metrics, attemptLimiter: plan.attemptLimiter,
       ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission,
       lateCalls: plan.budget.lateCalls)
-    // Only the holder delivers, since the positions and leases of webhooks are in the journal.
+    // Only the holder delivers to webhooks, since the journal has the positions and leases of webhooks.
     webhooks =
       opened == nil || creation != nil
       ? nil
@@ -157,11 +159,11 @@ package final class Session: Sendable {
   }
 
   private func resume(_ opened: OpenedJournal, _ settings: PreparedSettings) {
-    // The store records no gap if the protocol of the stored state can resume. The protocol that is configured now
-    // cannot resume from that state.
+    // The store has recorded no gap if the protocol of the stored state can resume. But now another protocol is
+    // configured, which cannot resume from that state, so the gap is recorded here.
     if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
     opened.journal.observe(self)
-    // The session has missed the changes before `observe`.
+    // The store may have changed before `observe` was called, and the session was not notified of these changes.
     journalChanged()
   }
 
@@ -239,20 +241,20 @@ package final class Session: Sendable {
   var isRetired: Bool { retired.load(ordering: .acquiring) }
 
   /// Whether this gateway is the holder, and its deadline has not passed. While a process is stopped, its deadline may
-  /// pass, and another gateway may become the holder. The permission is read first: if it was given again after that,
-  /// it belongs to the next term, and this session was retired before. The journal ends before the permission is given
-  /// again, and notifies the requests that wait for it.
+  /// pass, and another gateway may become the holder. The permission is read first. If the permission expires and is
+  /// then given again, it belongs to the next term, and this session was retired before. The journal ends before the
+  /// permission is given again, and its end notifies the requests that wait for the journal.
   var isHolderByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
   /// The copy that readers use here; nil if this gateway is the holder, or the session is not shared. A holder whose
-  /// deadline has passed uses the copy, too, and soon has read the changes that it missed.
+  /// deadline has passed also uses the copy, which will soon have the changes that this gateway has missed.
   package var copy: FollowedCopy? {
     guard let sharedCopy, !isHolderByClock else { return nil }
     return sharedCopy
   }
 
-  /// Called when this gateway is no longer the holder. The session accepts nothing from now on, and its loop closes the
-  /// socket in the next turn. Stored messages and consumers stay unchanged, for the next holder.
+  /// Called when this gateway is no longer the holder. From now on, the session accepts no messages, and its loop
+  /// closes the socket in the next turn. Stored messages and consumers stay unchanged, for the next holder.
   func retire() {
     retired.store(true, ordering: .releasing)
     sink.sessionWillEnd()
@@ -262,7 +264,7 @@ package final class Session: Sendable {
     upstream.deliveryNotifier.notify()
   }
 
-  /// Continues to follow the session if clients read it here.
+  /// Makes the store continue to follow the session if clients read it here.
   fileprivate func keepFollowing(at now: MonotonicTime) {
     copy?.keep(at: now, hasReaders: inbox.hasReaders, wakesHolder: upstream.connectsOnDemand || creation != nil)
   }
@@ -318,7 +320,7 @@ package final class Session: Sendable {
   /// Whether clients use the session: a request is held, a stream is open, or an accepted message has no final state.
   private var isInUse: Bool { sink.hasReaders || upstream.hasWork }
 
-  /// When the session will be closed if no client uses it before; nil for a configured session.
+  /// The time at which the session will be closed unless a client uses it before; nil for a configured session.
   package func idleDeadline(at now: MonotonicTime) -> MonotonicTime? {
     guard let creation else { return nil }
     let last = isInUse ? now : MonotonicTime(nanoseconds: lastUse.load(ordering: .relaxed))
@@ -333,11 +335,11 @@ package final class Session: Sendable {
     return !inbox.isClosed
   }
 
-  /// Ends the session for good. It accepts nothing from now on, and held requests end.
+  /// Ends the session for good. From now on, it accepts no messages. Held requests end.
   func close(code: UInt16) {
     sink.sessionWillEnd()
-    // The inbox is closed first: a client whose request is ended by the next calls then finds the session closed, and
-    // gets 410.
+    // The inbox is closed first. The next calls end requests, and their clients must find the session closed, so that
+    // they get 410.
     inbox.close()
     upstream.end(code: code)
     consumers.close()
@@ -364,8 +366,8 @@ package struct SessionCreation: Sendable {
   package let time: MonotonicTime
   /// How long the session may be idle before it is closed.
   package let idleLimit: TimeSpan
-  /// Random bits, the same at every gateway and in every term. A session that is created again under this name has
-  /// different bits.
+  /// The incarnation: random bits that are the same at every gateway and in every term. If the session is closed and
+  /// created again under the same name, the new session has different bits.
   package let incarnation: UInt64
 
   package init(
@@ -386,7 +388,7 @@ private final class InboxSink: UpstreamSink {
   private let inbox: ConcurrentInbox
   private let consumers: ConcurrentConsumers
   private let isEnding = Atomic(false)
-  /// The time until which clients of other gateways count as readers, in nanoseconds.
+  /// The time until which this gateway assumes that other gateways have readers, in nanoseconds.
   private let distantReadersEnd = Atomic<UInt64>(0)
   private let onEnd: (@Sendable () -> Void)?
 
@@ -434,15 +436,15 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops expired pushes and late replies even if no new messages arrive. Closes a created session that is idle. Keeps a
-/// session followed while clients read it.
+/// Drops expired pushes and late replies even if no new messages arrive. Closes a created session that is idle. Makes
+/// the store follow a remote session while clients read it here.
 private final class SessionUpkeep: LoopTask, TimerTarget {
   /// The interval of all sessions, unless a short idle limit of a created session needs a shorter interval.
   private static var interval: TimeSpan { .seconds(5) }
   private static var shortestInterval: TimeSpan { .milliseconds(100) }
 
-  /// Weak, so that a closed session is freed before the timer fires. Clients may create and close many sessions in that
-  /// time.
+  /// The reference is weak, so that a closed session is freed before the timer fires. Until the timer fires, clients
+  /// may create and close many sessions.
   private weak var session: Session?
   private let loop: LoopContext
   private let interval: TimeSpan
@@ -458,7 +460,8 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
 
   func timerFired(_ token: Int) {
     guard let session, session.keepOpen(at: loop.now) else { return }
-    // Expired pushes may have blocked later pushes of their key. For readers, they are a gap.
+    // Later pushes with the same key may have waited for the expired pushes. For readers of consumers, expired pushes
+    // are a gap.
     if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
     session.upstream.expireCalls(now: loop.now)
     session.keepFollowing(at: loop.now)

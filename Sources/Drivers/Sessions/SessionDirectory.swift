@@ -14,7 +14,8 @@ import WebSocketCodec
 package enum SessionEntry: Sendable {
   /// The entry has the same session object for as long as the session exists.
   case fixed(Session)
-  /// Several gateways share the session. Its object changes whenever this gateway becomes the holder or ceases to be.
+  /// Several gateways share the session. Its object changes whenever this gateway becomes the holder or is no longer
+  /// the holder.
   case shared(SharedSlot)
 
   package var session: Session {
@@ -43,14 +44,15 @@ package final class SessionDirectory: Sendable {
   /// The default session; nil if the configuration has named sessions only.
   package var `default`: Session? { defaultSession?.session }
   private let defaultSession: SessionEntry?
-  /// The first configured session, or a session that is never started. For code that needs the paths of any session.
+  /// The first configured session, or else a session that is never started. It is for code that needs the paths of any
+  /// session.
   package var standIn: Session? { configured.first?.session ?? unstarted }
   private let unstarted: Session?
   private let budget: RetentionBudget
   /// The configured sessions, with the bytes of each name.
   private let named: [(name: [UInt8], session: SessionEntry)]
-  /// A hash table: the position in `named`, or -1 if the slot is empty. Its size is a power of two, at most half of it
-  /// is used, and collisions probe linearly.
+  /// A hash table whose slots contain the position in `named`, or -1 if the slot is empty. The size of the table is a
+  /// power of two, at most half of the slots are used, and collisions are resolved by linear probing.
   private let slots: [Int32]
 
   /// - Parameters:
@@ -127,7 +129,7 @@ package final class SessionDirectory: Sendable {
     return find(name.span)
   }
 
-  /// A client has created the session, at this gateway or another. Returns nil if it cannot be served here.
+  /// A client has created the session at this or another gateway. Returns nil if this gateway cannot serve the session.
   func add(_ name: String, _ definition: SessionDefinition) -> SharedSlot? {
     guard !named.contains(where: { $0.name.elementsEqual(name.utf8) }), let standIn = Self.standInSettings else {
       created.log(
@@ -147,16 +149,16 @@ package final class SessionDirectory: Sendable {
   /// Whether the configuration has a session of this name.
   package func isConfigured(_ session: Session) -> Bool { session.creation == nil }
 
-  /// FNV-1a, without a secret. A client chooses the slot where its look-up begins, but the operator chooses the names
-  /// in the table. A look-up ends at the first empty slot.
+  /// FNV-1a, without a secret key. A client can choose the slot at which its look-up begins, but cannot make the
+  /// look-up slow: the operator chooses the names in the table, and a look-up ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
     Int(truncatingIfNeeded: name.fnv1aHash())
   }
 
   // MARK: Life cycle
 
-  /// Starts the configured sessions, distributed over the loops in turn. A created session goes to the loop with the
-  /// fewest sessions.
+  /// Starts the configured sessions, and distributes them over the loops in turn. A created session will be started on
+  /// the loop with the fewest sessions.
   package func start(on loops: [EventLoop]) {
     let resolver = Resolver()
     // The webhooks have their own resolver, so that a slow name server of a receiver delays no session.
@@ -172,8 +174,8 @@ package final class SessionDirectory: Sendable {
       }
       loads[index % loops.count] += 1
     }
-    // Clients may choose hosts whose name servers hang. Configured sessions have their own resolver and never wait for
-    // them. One owner uses at most half of the threads.
+    // Clients may choose hosts whose name servers hang. So created sessions have their own resolver, and configured
+    // sessions never wait for these look-ups. The look-ups of one owner use at most half of the threads.
     created.start(on: loops, resolver: Resolver(threadsPerOwner: Resolver.threadCount / 2), loads: loads)
     loops[0].submit { [self] context in
       budget.setTrimmer(context.makeSignal(for: RetentionTrimmer(self)))
@@ -219,7 +221,7 @@ package final class SessionDirectory: Sendable {
   /// - Parameter end: called each time that a session has ended, on the session's loop.
   package func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
     created.stop()
-    // Includes closed sessions whose connections have not ended.
+    // `everySession` includes closed sessions whose connections have not ended yet.
     for session in everySession { session.shutDown(flushWithin: limit, whenEnded: end) }
   }
 
@@ -232,15 +234,15 @@ package final class SessionDirectory: Sendable {
     for session in everySession { session.upstream.refuseMessages() }
   }
 
-  /// Ends the sessions that have not ended by themselves: their connections close without a handshake, and nothing more
-  /// is written.
+  /// Ends the sessions that have not ended yet. Their connections close without a closing handshake, and no more bytes
+  /// are written to them.
   ///
   /// - Parameter end: called each time that a session has ended, on the session's loop.
   package func abort(whenEnded end: @escaping @Sendable () -> Void) {
     for session in everySession where !session.upstream.hasEnded { session.abort(whenEnded: end) }
   }
 
-  /// Gives a final state to every message that has none. Called after the loops, or all sessions, have ended.
+  /// Gives a final state to every message that has none. Called after all sessions or all loops have ended.
   package func abandon() {
     for session in everySession { session.upstream.abandon() }
   }
@@ -257,9 +259,10 @@ package final class SessionDirectory: Sendable {
 
   // MARK: Retention
 
-  /// Drops the oldest pushes and dead letters of the largest sessions, until all fit into `delivery.total_bytes`. A
-  /// configured session keeps its newest push, since the operator has decided on the number of these sessions. A
-  /// created session can lose all pushes, since clients decide how many there are.
+  /// Drops the oldest pushes and dead letters of the largest sessions, until the pushes and dead letters of all
+  /// sessions fit into `delivery.total_bytes`. A configured session keeps its newest push, since the operator decides
+  /// how many configured sessions there are. A created session may lose all its pushes, since clients decide how many
+  /// created sessions there are.
   fileprivate func trim() {
     budget.trimBegins()
     defer { budget.trimEnds() }

@@ -24,7 +24,7 @@ struct SessionFigures: Sendable {
     sessions = 1
   }
 
-  /// The values that counters keep after the session has ended. They never decrease.
+  /// The values that counters keep after the session has ended, since a counter must never decrease.
   var totals: SessionFigures {
     var totals = SessionFigures()
     totals.counts = counts.totals

@@ -39,11 +39,11 @@ package struct HolderStatus: Hashable, Sendable {
   }
 }
 
-/// Which gateway is the holder of a session. The owner of this object decides for which sessions this gateway is the
-/// holder. A session that is not shared is always here.
+/// Which gateway is the holder of a session. The owner of this object decides when this gateway becomes or ceases to be
+/// the holder. The holder of a session that is not shared is always this gateway.
 ///
-/// A gateway is the holder until its deadline. After that the session is nowhere, even before the owner has handled the
-/// deadline.
+/// A gateway is the holder until its deadline. After the deadline, the place is `nowhere`, even if the owner has not
+/// handled the deadline yet.
 ///
 /// Readable from any thread. `isHere` takes no lock and does not check the deadline; `Session.isHere` does.
 package final class SessionPlacement: Sendable {
@@ -54,7 +54,7 @@ package final class SessionPlacement: Sendable {
   private struct Current {
     var place = SessionPlace.here
     var holder: HolderStatus?
-    /// The permission of this gateway as the holder. nil if the permission has no deadline.
+    /// The permission of this gateway, as the holder, to write; nil if this gateway is the holder without a deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
     var isClosed = false
@@ -105,25 +105,25 @@ package final class SessionPlacement: Sendable {
 }
 
 extension Session {
-  /// Whether this gateway has all pushes that are stored, except for changes whose notification is on its way.
+  /// Whether this gateway has all stored pushes, except pushes whose notification has not arrived yet.
   package var isCurrent: Bool { isHere || copy?.isCurrent ?? false }
 
-  /// How late the newest push became readable here. nil if no push has arrived since this gateway began to follow the
-  /// session.
+  /// How long after its arrival at the holder the newest push became readable here. nil if no push has arrived since
+  /// this gateway began to follow the session.
   package var lag: TimeSpan? { isHere ? .zero : copy?.lag }
 
   /// Whether this gateway is the holder now, and this object executes the requests. Takes no lock.
   package var isHere: Bool { isHolderByClock && placement.isHere }
 
-  /// Whether requests that only the holder can execute must be forwarded. False for a closed session, which ends the
-  /// requests that wait for it.
+  /// Whether requests that only the holder can execute must be forwarded. False for a closed session: the requests that
+  /// wait for it end.
   package var hasLeft: Bool { !isHere && !inbox.isClosed }
 
   /// Moves the session to another place. Only its owner calls this, on any thread.
   ///
-  /// Requests that wait here are notified. A peer that forwarded a request then gets a response, and sends the request
-  /// to another gateway. The state must be restored before a session moves here, and its upstream must be closed before
-  /// it moves away.
+  /// Requests that wait at this gateway are notified. If a peer has forwarded such a request, it gets a response now,
+  /// and sends the request to another gateway. Before a session moves to this gateway, its state must have been
+  /// restored. Before it moves away, its connection to the upstream must have been closed.
   package func move(to place: SessionPlace) {
     guard placement.move(to: place) else { return }
     upstream.deliveryNotifier.notify()

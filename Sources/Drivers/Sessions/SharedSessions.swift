@@ -13,15 +13,16 @@ import Upstream
 /// Gives each shared session the role that the store reports for it: local, with this gateway as its holder, or
 /// followed.
 ///
-/// The store calls it on its loop, so one change is complete before the next begins. It holds no lock of its own while
-/// it changes a session.
+/// The store calls this object on the store's loop, so one change is complete before the next change begins. This
+/// object holds none of its own locks while it changes a session.
 package final class SharedSessions: Sendable {
   private enum Copy {
-    /// The present session has all reported changes.
+    /// The present session object has all reported changes.
     case inUse
-    /// The copy is read again. Readers use the present session until it is complete.
+    /// The store is reading the session again, into a new copy. Readers use the present session object until the new
+    /// copy is complete.
     case reading(FollowedLog)
-    /// Reported changes continue a copy that this gateway no longer has.
+    /// The copy is void: the changes that the store reports now continue a copy that this gateway no longer has.
     case void
 
     var phase: Phase {
@@ -43,8 +44,8 @@ package final class SharedSessions: Sendable {
   private struct State {
     /// The slots, by the names that the store uses.
     var slots: [String: SharedSlot]
-    /// Called with each restored session before it executes a request. nil while this gateway does not take sessions
-    /// yet.
+    /// Called with each restored session before it executes a request. nil as long as this gateway does not acquire
+    /// sessions.
     var willBeLocal: (@Sendable (Session) -> Void)?
   }
 
@@ -57,8 +58,8 @@ package final class SharedSessions: Sendable {
   /// - Parameters:
   ///   - slots: the slots of the configured sessions.
   ///   - usesSecret: called with the secret by which the gateways recognise each other from now on. It may be called
-  ///     before `begin`, since the store is connected by then and repeats the secret only after seconds.
-  ///   - willBeLocal: see `begin`. nil if this gateway takes no sessions until `begin`.
+  ///     before `begin`, since the store may already be connected then, and would repeat the secret only after seconds.
+  ///   - willBeLocal: see `begin`. nil if this gateway acquires no sessions before `begin`.
   package init(
     _ slots: [SharedSlot], in directory: SessionDirectory? = nil,
     usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willBeLocal: (@Sendable (Session) -> Void)? = nil
@@ -71,8 +72,8 @@ package final class SharedSessions: Sendable {
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
-  /// From now on, this gateway becomes the holder of each session that has none, if it may, and follows the other
-  /// sessions. `store` reports to this object.
+  /// From now on, this gateway becomes the holder of each session that has no holder, if the store lets it, and follows
+  /// the other sessions. `store` reports to this object.
   ///
   /// - Parameter willBeLocal: called with each restored session before it executes a request.
   package func begin(in store: RedisStore, willBeLocal: @escaping @Sendable (Session) -> Void) {
@@ -104,8 +105,8 @@ package final class SharedSessions: Sendable {
     for (name, slot) in slots where slot.plan.created?.mayBeLocal == false { join(slot, name, store) }
   }
 
-  /// Makes other gateways execute the requests, because this gateway shuts its sessions down. Requests that wait here
-  /// are forwarded.
+  /// Makes other gateways execute the requests, because this gateway is shutting its sessions down. Requests that wait
+  /// at this gateway are forwarded.
   package func leaveAll() {
     for slot in state.withLock({ $0.slots }).values { slot.session.move(to: .nowhere) }
   }
@@ -124,8 +125,8 @@ package final class SharedSessions: Sendable {
       to: .here, HolderStatus(term: opened.restored.terms.last?.opening ?? 0), while: permission)
   }
 
-  /// Called when this gateway is no longer the holder. Readers continue with the pushes that it has, and get more when
-  /// the store reports them.
+  /// Called when this gateway is no longer the holder. Readers continue with the pushes that this gateway has, and get
+  /// later pushes when the store reports them.
   package func lose(_ name: String) {
     guard let slot = slot(name), !slot.session.isRetired else { return }
     leave(slot)
@@ -133,13 +134,14 @@ package final class SharedSessions: Sendable {
     slot.replace(.followed(ConcurrentInbox(following: last.followed, budget: slot.plan.budget)))
   }
 
-  /// Closes the socket first: another gateway may be about to open its own connection.
+  /// The socket is closed first, since another gateway may be about to open its own connection.
   private func leave(_ slot: SharedSlot) {
     slot.session.retire()
     slot.placement.move(to: .nowhere)
   }
 
-  /// Reports the gateway that is the holder; nil if there is none. Ignored while this gateway is the holder.
+  /// Called when the store reports the holder of a session. `address` is nil if there is no holder. Ignored while this
+  /// gateway is the holder.
   package func locate(_ name: String, at address: SocketAddress?, _ status: HolderStatus? = nil) {
     guard let slot = slot(name) else { return }
     let session = slot.session
@@ -183,14 +185,16 @@ package final class SharedSessions: Sendable {
     }
   }
 
-  /// Changes a log that is being read, in place: no other reference to it exists meanwhile, so it is not copied.
+  /// Changes a log that is being read. While it is changed there is no other reference to it, so it is changed in place
+  /// and not copied.
   private func changeLog(of name: String, _ change: (inout FollowedLog) -> Void) {
     guard case .reading(var log)? = copies.withLock({ $0.updateValue(.void, forKey: name) }) else { return }
     change(&log)
     copies.withLock { $0[name] = .reading(log) }
   }
 
-  /// Called after the change of the inbox, so that a reader that finds the copy current finds its pushes.
+  /// Marks the copy as current. Called after the change of the inbox, so that a reader that finds the copy current also
+  /// finds all its pushes.
   private func setCurrent(_ slot: SharedSlot) {
     if slot.copy.setCurrent(true) { slot.session.inbox.notifier.notify() }
   }

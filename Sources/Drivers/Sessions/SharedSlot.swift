@@ -8,11 +8,12 @@ import Synchronization
 import Threading
 import Upstream
 
-/// Refers to the `Session` object that represents a shared session at this gateway now: a local session with its
-/// upstream, or a session that follows the pushes of another gateway. Each object replaces the object before.
+/// Refers to the `Session` object that represents a shared session at this gateway at present. The object is a local
+/// session with its upstream, or a session that follows the pushes of another gateway. Each new object replaces the
+/// previous object.
 ///
-/// Readable from any thread. A read takes a lock, for the time of copying a reference. `SharedSessions` changes it, on
-/// one thread.
+/// Readable from any thread. A read takes a lock while it copies a reference. `SharedSessions` changes the slot, on one
+/// thread.
 package final class SharedSlot: Sendable {
   /// The settings and dependencies from which the slot makes its next session.
   package struct Plan: Sendable {
@@ -23,9 +24,9 @@ package final class SharedSlot: Sendable {
     package let logger: Logger
     package let attemptLimiter: ConcurrentAttemptLimiter
     package let budget: RetentionBudget
-    /// Whether the session is followed while nobody reads it here.
+    /// Whether the session is followed even while it has no readers here.
     package let isAlwaysFollowed: Bool
-    /// The creation by a client; nil if the session is configured.
+    /// How a client has created the session; nil if the session is configured.
     fileprivate(set) var created: Created?
 
     package init(
@@ -55,7 +56,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// The creation of a session by a client.
+  /// How a client has created a session.
   struct Created: Sendable {
     let creation: SessionCreation
     /// The definition of the session in Redis.
@@ -93,11 +94,12 @@ package final class SharedSlot: Sendable {
     let webhookResolver: Resolver?
   }
 
-  /// The figures of all sessions of the slot. Replaced sessions stay in the sums that never decrease.
+  /// The figures of all session objects of the slot. Counters include the objects that were replaced, since a counter
+  /// must never decrease.
   private final class Figures: Sendable {
     private let state = Locked<(past: SessionFigures, present: Session?)>((SessionFigures(), nil))
 
-    /// Read in one step with the change of the session, so that no sum decreases.
+    /// Read under the lock under which the session object is replaced, so that no sum decreases.
     var sum: SessionFigures { state.withLock { Self.sum($0) } }
 
     func begin(_ session: Session) {
@@ -124,8 +126,8 @@ package final class SharedSlot: Sendable {
   /// Whether this gateway has requested that Redis closes the session because it is idle.
   let isIdle = Atomic(false)
   private let state: Locked<State>
-  /// Locked while the session or its settings change, so that no session misses a change of the settings. Taken before
-  /// `state`.
+  /// Locked while the session object or its settings change, so that no object misses a change of the settings. Lock
+  /// order: this lock is taken before `state`.
   private let changes = Locked(())
   private let figures: Figures
 
@@ -146,8 +148,7 @@ package final class SharedSlot: Sendable {
     ) { Double(placement.holder?.term ?? 0) }
   }
 
-  /// Creates the slot of a created session. The directory registers the metrics, which all created sessions use
-  /// together.
+  /// Creates the slot of a created session. All created sessions use the same metrics, which the directory registers.
   convenience init(_ plan: Plan, sharing metrics: UpstreamMetrics, _ registry: MetricsRegistry) {
     self.init(plan, Figures(), metrics, registry)
   }
@@ -195,8 +196,8 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Replaces the present session. Requests that wait for pushes of the old session end with the pushes that they have,
-  /// and their clients continue with the new session.
+  /// Replaces the present session. Requests that wait for pushes of the old session object end with the pushes that
+  /// they have. Their clients continue with the new object.
   func replace(_ role: Session.Role, prepare: (Session) -> Void = { _ in }) {
     changes.withLock { _ in
       let plan = plan
@@ -271,7 +272,8 @@ package final class SharedSlot: Sendable {
 }
 
 extension SessionFigures {
-  /// The figures of a slot in which a session with the figures `next` has replaced a session with these figures.
+  /// The figures of a slot in which a session object with these figures was replaced by a session object with the
+  /// figures `next`.
   fileprivate func followed(by next: SessionFigures) -> SessionFigures {
     var sum = totals
     sum += next

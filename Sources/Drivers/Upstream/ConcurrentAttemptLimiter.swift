@@ -2,8 +2,8 @@ import ByteStreams
 import Threading
 import UpstreamSession
 
-/// A thread-safe `HostAttemptLimiter` for sessions on several loops. One instance limits all configured sessions, and
-/// another limits all created sessions.
+/// A thread-safe `HostAttemptLimiter` for sessions on several loops. One instance limits all configured sessions. A
+/// second instance limits all created sessions.
 package final class ConcurrentAttemptLimiter: Sendable {
   private let limiter: Locked<HostAttemptLimiter>
 

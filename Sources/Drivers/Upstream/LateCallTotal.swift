@@ -2,8 +2,8 @@ import Threading
 import Totals
 
 /// Limits the memory, in bytes, of the late calls of all created sessions: the calls that timed out, for which a late
-/// reply is kept. Each owner of sessions has a share. The default is eight times the late replies that one session
-/// keeps. Each late call ends within a minute.
+/// reply is kept. Each client that has created sessions has a share of the total. The default limit is eight times the
+/// size of the late replies that one session keeps. Each late call is forgotten within a minute.
 package final class LateCallTotal: Sendable {
   private let total: Locked<ReservedTotal>
 
@@ -23,7 +23,8 @@ package final class LateCallTotal: Sendable {
 
 /// Counts the late calls of one session in a `LateCallTotal`.
 ///
-/// Two sessions on different threads may exceed the limit together, by one reply each.
+/// Sessions on different threads may be admitted at the same time, so together they may exceed the limit by one reply
+/// each.
 struct LateCallShare: Sendable {
   private let total: LateCallTotal
   private let owner: UInt64
@@ -36,7 +37,7 @@ struct LateCallShare: Sendable {
 
   func admits(_ bytes: Int) -> Bool { total.admits(bytes, by: owner) }
 
-  /// Counts the current memory of the session's late calls.
+  /// Replaces the counted memory of the session's late calls by their current memory.
   ///
   /// - Parameter counted: the memory that was counted before.
   func count(_ memory: Int, _ counted: inout Int) {

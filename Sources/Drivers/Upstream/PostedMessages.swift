@@ -5,13 +5,13 @@ import Outbox
 import Reactor
 import UpstreamSession
 
-/// Messages that a client posts together. No other message is queued between them.
+/// Messages that a client posts together. No other message is queued between these messages.
 package struct PostedMessages: Sendable {
   package enum Payloads: Sendable {
     case one(ByteString)
-    /// All messages are queued, with consecutive numbers, or none.
+    /// Either all messages are queued, with consecutive numbers, or no message is queued.
     case allOrNone([ByteSlice])
-    /// Each message is queued by itself, in this order.
+    /// The messages are queued in this order, and each message is accepted or refused by itself.
     case each([ByteSlice])
 
     var count: Int {
@@ -39,7 +39,7 @@ package struct PostedMessages: Sendable {
   /// - Parameters:
   ///   - timeToLive: zero if the messages must be sent at once or not at all; nil for no expiry.
   ///   - key: the idempotency key of the request, which is stored with its messages.
-  ///   - client: the client for which the messages count; 0 if clients cannot be distinguished.
+  ///   - client: the client whose share of the queue the messages use; 0 if clients cannot be distinguished.
   package init(
     _ payloads: Payloads, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
     by client: UInt64 = 0
@@ -55,18 +55,19 @@ package struct PostedMessages: Sendable {
 
 /// The result of a post.
 package struct PostReceipt: Sendable {
-  /// The result of the first message. With `allOrNone`, it is the result of all messages, and the other messages have
-  /// the following numbers.
+  /// The result of the first message. With `allOrNone`, this is the result of all messages, and the further messages
+  /// have the numbers after the first.
   package let result: EnqueueResult
-  /// The results of messages that are queued each by itself, in their order.
+  /// With `each`, the results of the messages, in the order of the messages.
   package var runs: [EnqueueResults] = []
   /// The time of the next connection attempt; nil if messages are sent at once, or if the time is unknown.
   package var nextAttempt: MonotonicTime?
-  /// The ticket of the messages, which are accepted when it is stored; nil if they need not be stored.
+  /// The ticket of the messages; nil if the messages need not be stored. The messages are accepted when their entry is
+  /// stored.
   package var ticket: JournalTicket?
 }
 
-/// An idempotency key that is stored with the messages accepted under it.
+/// An idempotency key. It is stored together with the messages of its request.
 package struct KeyToStore: Sendable {
   package let key: IdempotencyTable.Key
   package let fingerprint: IdempotencyTable.Key

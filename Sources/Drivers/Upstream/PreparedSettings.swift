@@ -11,15 +11,16 @@ import WebSocketCodec
 
 /// One version of a session's settings, and the TLS context made from it.
 ///
-/// A reload creates a new object; a connection keeps the object with which it was started. It is a class because the
-/// settings take more than a kilobyte.
+/// A reload creates a new object. A connection keeps the object with which it was started. This type is a class because
+/// the settings take more than a kilobyte.
 package final class PreparedSettings: Sendable {
   package let value: UpstreamSettings
   /// The TLS context; nil if no URL is `wss`.
   let tlsContext: RefreshableTLSContext?
   /// The declaration of the upstream's protocol; nil for plain messages.
   let declaration: (any ProtocolDeclaration)?
-  /// Copied for each connection as its application protocol; nil if messages are sent and passed on unchanged.
+  /// Each connection uses a copy of this value as its application protocol; nil if messages are sent and passed on
+  /// unchanged.
   let protocolPrototype: (any UpstreamProtocol)?
 
   /// Reads the files of `upstream.tls`. Blocks.
@@ -60,7 +61,7 @@ package final class PreparedSettings: Sendable {
       ?? (isPlain ? nil : PlainProtocol(conventions))
     self.declaration = declaration
     var value = value
-    // Nothing can be confirmed without barrier pings.
+    // Without pings, no message can be confirmed.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.tlsContext = tlsContext
@@ -77,8 +78,8 @@ package final class PreparedSettings: Sendable {
   /// The kind of the upstream, which decides the form of stored messages.
   package var kind: UpstreamKind { value.conventions.kind }
 
-  /// The settings of one session, made from the settings of its profile, which is this object. The session uses the TLS
-  /// context of the profile. Reads no file.
+  /// The prepared settings of one created session. This object has the settings of the session's profile, and the
+  /// session uses the TLS context of the profile. Reads no file.
   package func session(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
@@ -86,8 +87,8 @@ package final class PreparedSettings: Sendable {
     return PreparedSettings(value, value.conventions.declaration, tlsContext)
   }
 
-  /// A copy with the settings `value`. A reload uses it to keep the settings of a session's queue. URLs, conventions
-  /// and TLS context must be the same. Reads no file.
+  /// A copy with the settings `value`. A reload uses it to keep the settings of a session's queue. `value` must have
+  /// the same URLs, conventions and TLS settings as this object. Reads no file.
   package func with(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")

@@ -10,11 +10,11 @@ import UpstreamProtocol
 import UpstreamSession
 
 /// Calls: requests of clients that wait for their replies. The table of calls is protected by the same lock as the
-/// outbox. So neither a reply nor the end of a connection can occur between the registration of a call and the queueing
+/// outbox. So no reply can be processed, and no connection can end, between the registration of a call and the queueing
 /// of its request.
 extension SessionHandle {
-  /// The maximum number of notifiers for calls. A reply wakes the calls of one notifier, so with 4,096 calls at most 16
-  /// check whether the reply is theirs.
+  /// The maximum number of notifiers for calls. A reply wakes only the clients of one notifier. So of 4,096 calls, at
+  /// most 16 check whether the reply is theirs.
   private static var callNotifierLimit: Int { 256 }
 
   /// A registered call.
@@ -36,7 +36,7 @@ extension SessionHandle {
     case refused(PostReceipt)
   }
 
-  /// How calls are related to their replies; nil if the session is not configured for calls.
+  /// How a reply is assigned to its call; nil if the session is not configured for calls.
   package var correlation: Correlation? { guarded.withLock { $0.correlation } }
 
   /// Registers a call and queues its request. Callable from any loop.
@@ -52,7 +52,8 @@ extension SessionHandle {
     call(token: token, timeToLive: timeToLive, by: client, now: now) { _ in (id, request) }
   }
 
-  /// - Parameter request: returns the id of the call and its request, given the number of the message.
+  /// - Parameter request: returns the id and the request of the call. Its argument is the number that the message of
+  ///   the request gets.
   func call(
     token: ByteString, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
     _ request: (UInt64) -> (CallID, ByteSlice)
@@ -77,8 +78,8 @@ extension SessionHandle {
     return receipt
   }
 
-  /// Whether a call has an outcome that can be shown and that its client has not collected. If the store has failed,
-  /// the outcome is shown without waiting for the store.
+  /// Whether a call has an outcome that its client can collect and has not collected yet. An outcome whose confirmation
+  /// is withheld cannot be collected until the change is stored, unless the store has failed.
   package func isOver(_ call: RegisteredCall) -> Bool {
     guarded.withLock { guarded in
       guarded.calls.isOver(call.id)
@@ -106,7 +107,7 @@ extension SessionHandle {
     }
   }
 
-  /// The client of a call has disconnected. If the request is still queued, it is not sent later.
+  /// The client of a call has disconnected. If the request is still queued, it is withdrawn.
   package func abandon(_ call: RegisteredCall) {
     end { guarded in
       guarded.calls.abandon(call.id)
@@ -128,7 +129,8 @@ extension SessionHandle {
   /// The time of the next connection attempt; nil while a connection sends, or if the time is unknown.
   package var nextAttempt: MonotonicTime? { guarded.withLock { $0.nextAttempt } }
 
-  /// The reply that arrived after the call with this request had timed out, if the principal `caller` made the call.
+  /// The late reply to the call whose request is the message `sequence`. Returns nil if there is none, or if the
+  /// principal `caller` did not make the call.
   package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     guard mayHaveReplies.load(ordering: .relaxed) else { return nil }
     return guarded.withLock { $0.calls.lateReply(to: sequence, for: caller, now: now) }
@@ -148,7 +150,7 @@ extension SessionHandle {
     countLateCalls(&guarded)
   }
 
-  /// To be called after every change of late calls.
+  /// Must be called after every change of late calls.
   private func countLateCalls(_ guarded: inout Guarded) {
     lateCalls?.count(guarded.calls.lateMemory, &guarded.lateMemory)
   }
@@ -160,7 +162,8 @@ extension SessionHandle {
 
   // MARK: The session's loop
 
-  /// Passes a text message of the upstream to the call that it is the reply to. Returns false if the message is a push.
+  /// If a text message of the upstream is the reply to a call, passes it to this call. Returns false if the message is
+  /// a push.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
     let match = correlation.match(message) { token in CallID(token: token).flatMap { isKnown($0) ? $0 : nil } }
     guard let match else { return false }
@@ -178,8 +181,8 @@ extension SessionHandle {
   /// Whether the call waits for its reply, or is remembered after its timeout.
   func isKnown(_ id: CallID) -> Bool { guarded.withLock { $0.calls.contains(id) } }
 
-  /// Passes a text message of the upstream to the call `id`. `range`: the range of its id. Returns false if the call
-  /// cannot take it.
+  /// Passes a text message of the upstream to the call `id`. `range`: the range of the id in the message. Returns false
+  /// if the call cannot take the message as its reply.
   func receiveReply(_ message: Span<UInt8>, to id: CallID, _ range: Range<Int>, now: MonotonicTime) -> Bool {
     let traits: JSONTraits
     do throws(JSONError) {
@@ -191,7 +194,7 @@ extension SessionHandle {
       to: id, ByteString(copying: message), range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
   }
 
-  /// Returns whether the call had no reply yet.
+  /// Passes a reply to a call. Returns false if the call is unknown or already has a reply.
   @discardableResult
   func receiveReply(
     to id: CallID, _ copy: ByteString, _ range: Range<Int> = 0..<0, canBeLate: Bool, now: MonotonicTime
@@ -239,7 +242,7 @@ extension SessionHandle.Guarded {
     return callNotifiers[index]
   }
 
-  /// Whether calls may end because their requests have ended.
+  /// Whether there may be calls that must end because their requests have ended.
   @inline(__always)
   var hasEndedCalls: Bool { !outbox.ended.isEmpty || calls.pending > 0 && !isDriven }
 
@@ -254,13 +257,14 @@ extension SessionHandle.Guarded {
     restoreAcknowledgements(ended)
     let ledger = outbox.ledger
     let lanes = calls.messagesEnded(isDriven ? ended : calls.sequences) { sequence, hasCarrier in
-      // Without a record, many later messages have displaced the state of the request. Its reply may still arrive.
+      // If there is no record, the state of the request was forgotten because of many later messages. The reply may
+      // still arrive.
       guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
       switch record.state {
       case .queued, .written, .confirmed: return nil
       case .expired, .replaced: return .notSent
-      // During a hand-over, the state may be final although the connection is open and the reply may still arrive. Then
-      // the end of the connection ends the call.
+      // During a hand-over, this state may be reached although the connection is still open, so the reply may still
+      // arrive. If it does not, the call ends with the connection.
       case .unknown: return hasCarrier && isDriven ? nil : .upstreamClosed
       case .rejected:
         let isSent = record.reason == .connectionLost || record.reason == .tooLarge
@@ -271,11 +275,13 @@ extension SessionHandle.Guarded {
   }
 
   /// The signal that must be notified after a reply. The reply may have confirmed the last message of an earlier
-  /// sending connection, for which queued messages wait. It may also have ended the last call of a shutdown.
+  /// sending connection, so that queued messages, which waited for that, can be sent. The reply may also have ended the
+  /// last call that a shutdown waits for.
   fileprivate var signalAfterReply: Signal? {
     outbox.retiringConnection != nil && outbox.hasWaiting ? signal : signalOfLastCall
   }
 
-  /// The signal that must be notified if the last call has ended during a shutdown, which waits for the call.
+  /// The signal that must be notified if the last call has ended during a shutdown; nil otherwise. A shutdown waits for
+  /// the end of all calls.
   fileprivate var signalOfLastCall: Signal? { isShuttingDown && calls.pending == 0 ? signal : nil }
 }

@@ -7,20 +7,21 @@ import Threading
 import UpstreamProtocol
 import UpstreamSession
 
-/// The state of an upstream whose pushes are events, as far as other loops use it.
+/// The part of the state of an upstream with events that other loops use.
 struct EventState: Sendable {
-  /// An acknowledgement that a client may send, once.
+  /// An acknowledgement that the upstream has requested and that a client may send once.
   struct Owed: Sendable {
     let connection: Generation
     let namespace: [UInt8]
     let id: UInt64
   }
 
-  /// Maximum acknowledgements that clients may send. Above this number, the oldest is forgotten. If a server requests
-  /// an acknowledgement for each event and clients send them seconds later, a few hundred wait.
+  /// Maximum number of acknowledgements that clients may still send. Above this number, the oldest is forgotten. If a
+  /// server requests an acknowledgement for each event and clients send it seconds later, a few hundred of them wait at
+  /// a time.
   static var owedLimit: Int { 4_096 }
 
-  /// The connection that has these namespaces.
+  /// The connection to which `namespaces` and `maximumPayload` belong.
   var connection = Generation.none
   var namespaces: [NamespaceStatus] = []
   /// Maximum size of a message that the server accepts; nil if it is not known.
@@ -28,10 +29,10 @@ struct EventState: Sendable {
   var owed: [[UInt8]: Owed] = [:]
   /// The tokens of `owed`, oldest first. Tokens whose acknowledgements were sent may still be among them.
   var order = RingDeque<[UInt8]>(filler: [])
-  /// Acknowledgements of clients that may be in the queue, by their numbers. If an acknowledgement ends in the queue,
-  /// clients may send it again.
+  /// Acknowledgements of clients that may still be in the queue, by the numbers of their messages. If an
+  /// acknowledgement ends in the queue, clients may send it again.
   var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
-  /// The size of `queued` at which acknowledgements that have left the queue are removed.
+  /// The size of `queued` at which entries are removed whose messages have left the queue.
   var nextPurge = EventState.purgeMinimum
   static var purgeMinimum: Int { 256 }
 }
@@ -48,12 +49,13 @@ extension SessionHandle {
   /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
   package var maximumPayload: Int? { guarded.withLock { $0.events?.maximumPayload } }
 
-  /// The state of a namespace, if a connection sends and the namespace is not connected on it.
+  /// The state of a namespace that is not connected on the sending connection; nil if it is connected, or if no
+  /// connection sends.
   package func missing(namespace: [UInt8]) -> NamespaceStatus? {
     guarded.withLock { guarded in
       guard guarded.outbox.hasSendingConnection else { return nil }
       guard let status = guarded.events?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
-        // Only the connection that will replace this connection joins the namespace.
+        // The sending connection does not have this namespace. The connection that will replace it joins the namespace.
         return NamespaceStatus(
           name: String(decoding: namespace, as: UTF8.self), isRequired: true, state: .connecting)
       }
@@ -75,7 +77,8 @@ extension SessionHandle {
   package func acknowledge(
     _ token: [UInt8], _ parts: EventParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
-    // The record is written without the lock, since it may be large.
+    // The record is written while the lock is not held, since it may be large. So the token is checked again
+    // afterwards.
     let (found, current) = guarded.withLock { ($0.events?.owed[token], $0.events?.connection) }
     guard let owed = found, let current, owed.connection >= current else { return .gone }
     guard owed.connection == current else { return .notYet }
@@ -89,8 +92,8 @@ extension SessionHandle {
       guard guarded.events?.owed[token] != nil, guarded.events?.connection == owed.connection else {
         return (.gone, nil)
       }
-      // Not stored, since it would be useless to another process, which has other connections. The message reports its
-      // end, so that clients can then send the acknowledgement again.
+      // The acknowledgement is not stored: another process would have other connections, so it could not use it. The
+      // message reports its end, so that clients can send the acknowledgement again if it was not sent.
       let result = guarded.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
@@ -104,8 +107,8 @@ extension SessionHandle {
 
   // MARK: Calls
 
-  /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term.
-  /// Callable from any loop.
+  /// Emits an event, and registers a call for its acknowledgement. The id of the event is the number of its delivery
+  /// plus a base that depends on the term. Callable from any loop.
   package func call(
     event record: [UInt8], timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
   ) -> CallReceipt {
@@ -128,7 +131,7 @@ extension SessionHandle {
     noteStateChange()
   }
 
-  /// The connection has ended: its acknowledgements cannot be sent any more.
+  /// The connection has ended, so the acknowledgements for its events cannot be sent any more.
   func forgetConnection(_ connection: Generation) {
     guarded.withLock { $0.events?.forget(connection) }
   }
@@ -153,8 +156,8 @@ extension SessionHandle {
 }
 
 extension SessionHandle.Guarded {
-  /// Messages have ended in the queue. If they are acknowledgements, clients may send them again while their connection
-  /// sends.
+  /// Messages have ended in the queue. If some of them are acknowledgements, clients may send these again while the
+  /// connection of their events sends.
   mutating func restoreAcknowledgements(_ ended: [UInt64]) {
     guard events?.queued.isEmpty == false else { return }
     for sequence in ended {
@@ -173,7 +176,8 @@ extension EventState {
       owed[order[order.front]] = nil
       order.removeFirst()
     }
-    // An old acknowledgement that is still owed must not make `order` grow.
+    // An old acknowledgement at the front that no client sends would keep all later tokens in `order`, even those that
+    // were used.
     guard order.count > 2 * Self.owedLimit else { return }
     var rest = RingDeque<[UInt8]>(filler: [])
     for index in order.front..<order.end where owed[order[index]] != nil { rest.append(order[index]) }
@@ -192,7 +196,7 @@ extension EventState {
     queued[sequence] = (token, sent)
   }
 
-  /// Removes the acknowledgements of a connection that has ended, and disconnects its namespaces.
+  /// Removes the acknowledgements for events of a connection that has ended, and marks its namespaces as disconnected.
   fileprivate mutating func forget(_ ended: Generation) {
     if !owed.isEmpty {
       owed = owed.filter { $0.value.connection != ended }

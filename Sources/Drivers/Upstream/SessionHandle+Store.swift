@@ -21,12 +21,12 @@ struct StoredIntent: Sendable {
 struct StoredAcceptance: Sendable {
   let numbers: ClosedRange<UInt64>
   let ticket: JournalTicket
-  /// Whether other messages have ended because of these messages: replaced by their replacement key, or dropped to make
-  /// room.
+  /// Whether other messages have ended because these messages were queued: they were replaced because of their
+  /// replacement key, or dropped to make room.
   let displacesOthers: Bool
 }
 
-/// A message that has changed the subscriptions, and the ticket of this change.
+/// A message that has changed the subscriptions, and the ticket of its change.
 struct WithheldConfirmation: Sendable {
   let sequence: UInt64
   let ticket: JournalTicket
@@ -34,12 +34,13 @@ struct WithheldConfirmation: Sendable {
 
 /// The result for messages whose sender cannot wait until they are stored.
 package enum StoreRejection: Sendable {
-  /// They were stored in the meantime.
+  /// The messages were stored in the meantime.
   case isStored
-  /// They have ended. If they are stored, but the ticket of their end is not, the next process finds them queued.
+  /// The messages have ended. The ticket is that of their end. If the messages become stored but their end does not,
+  /// the next process finds them queued.
   case isRejected(JournalTicket)
-  /// They stay queued: another process may have them, or acknowledged messages have ended to make room for them, and
-  /// these messages would be lost without a benefit.
+  /// The messages stay queued, for one of two reasons. Another process may already have them. Or acknowledged messages
+  /// have ended to make room for them, and would be lost for nothing if the new messages ended, too.
   case isKept
 }
 
@@ -49,15 +50,15 @@ struct ResumedProtocol: Sendable {
   private(set) var subscriptions: [StoredSubscription] = []
   /// The data that the upstream needs to restore the state of the last connection, by namespace.
   private(set) var recoveries: [String: Continuation] = [:]
-  /// Whether no push is missing if the upstream restores it.
+  /// Whether no push is missing if the upstream restores this state.
   private(set) var mayBeContinued = false
-  /// The ids of events that are calls are larger than this number, so that they differ from the ids of other terms. A
-  /// server may still reply to ids of other terms when it restores the connection. The number of a call alone does not
-  /// suffice, since it is not always stored. This base is 20 bits of the term, followed by 32 zero bits, so JavaScript
-  /// represents the ids exactly.
+  /// The base of the ids of calls that are events: an id is this base plus the number of the message. The base makes
+  /// the ids of different terms differ. That is necessary because a server that restores a connection may still reply
+  /// to an id of an earlier term, and because the number of a message is not always stored and may be used again. The
+  /// base is 20 bits of the term, followed by 32 zero bits, so JavaScript represents the ids exactly.
   private(set) var callIDBase: UInt64 = 0
 
-  /// Ignores the data of another protocol, since the configured protocol cannot read it.
+  /// Ignores data that was stored for another protocol, since the configured protocol cannot read it.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
     if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
     guard let restored, restored.memory.kind == kind else { return }
@@ -80,8 +81,8 @@ extension SessionHandle {
   /// Whether messages survive the process.
   package var isStored: Bool { journal != nil }
 
-  /// Whether the journal has ended because this gateway has lost the session. Never becomes false again. The store
-  /// reports the loss right afterwards.
+  /// Whether the journal has ended because this gateway has lost the session. Once true, the value stays true. The
+  /// store reports the loss right after the end of the journal.
   package var hasLostJournal: Bool { journal?.hasEnded ?? false }
 
   /// The number of the last message.
@@ -113,8 +114,8 @@ extension SessionHandle {
       guard let last else { return (receipt, signal) }
       var entries = messages.entries(of: runs, time: time, keyTime: keyTime)
       guarded.outbox.noteStored(last)
-      // The changes are submitted with the message, so that neither is stored without the other and both cost one
-      // commit.
+      // The changes of deliveries that are not submitted yet are submitted together with the new messages. So neither
+      // is stored without the other, and both need only one commit.
       entries += guarded.takeChanges()
       if intends {
         guarded.outbox.intend(through: last)
@@ -140,31 +141,32 @@ extension SessionHandle {
   /// The outcome of storing posted messages.
   package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }
 
-  /// The ticket of an accepted message that is not stored yet; nil if it is stored. The ticket belongs to this session,
-  /// which is notified when it is stored.
+  /// The ticket of an accepted message that is not stored yet; nil if it is stored. `deliveryNotifier` of this session
+  /// notifies when the ticket is stored (`beginWaitingForStore()`).
   package func ticket(of sequence: UInt64) -> JournalTicket? {
     guard let journal else { return nil }
     let ticket = guarded.withLock { $0.acceptance(of: sequence)?.ticket }
     return ticket.flatMap { journal.outcome(of: $0) == .stored ? nil : $0 }
   }
 
-  /// From now on, `deliveryNotifier` also notifies when entries are stored. Ends with `endWaitingForStore()`.
+  /// From now on, `deliveryNotifier` also notifies when entries are stored, until `endWaitingForStore()` is called.
   package func beginWaitingForStore() { guarded.withLock { $0.storeWaiters += 1 } }
 
   package func endWaitingForStore() { guarded.withLock { $0.storeWaiters -= 1 } }
 
-  /// Whether the outcome of storing this entry remains unknown to this gateway. Then another gateway continues the
-  /// journal, or this gateway continues it in a new term.
+  /// Whether this gateway will never know if this entry was stored. That is so after the journal has ended: another
+  /// gateway, or this gateway in a new term, continues it.
   package func isLost(_ ticket: JournalTicket) -> Bool {
     guard let journal, journal.hasEnded else { return false }
     return journal.outcome(of: ticket) != .stored
   }
 
-  /// Ends messages that were accepted together. They are not stored, so their sender gets an error.
+  /// Ends messages that were queued together and are not stored, so that their sender can get an error.
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { guarded in
       guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
-      // The next term may find the messages in the journal, but could not find their ends.
+      // The next term may find the messages in the journal, but it could not find their ends, which can no longer be
+      // submitted.
       guard !journal.hasEnded else { return .isKept }
       if let first = messages.first?.first, guarded.acceptance(of: first)?.displacesOthers == true { return .isKept }
       for run in messages { guarded.outbox.reject(from: run.first, count: run.count) }
@@ -175,7 +177,8 @@ extension SessionHandle {
   /// Called on the thread of the store when entries of this session were stored, or when the state of the store has
   /// changed.
   package func journalChanged() {
-    // The lock orders this with clients that begin to wait: either they find the entry stored, or they are counted.
+    // A client that begins to wait takes the same lock. So either it sees that its entry is stored, or it is already
+    // counted here and gets notified.
     let (signal, isAwaited, isChange, withholds) = guarded.withLock { guarded in
       let isChange = guarded.outbox.storeHasFailed != (journal?.isFailed == true)
       let mustSignal =
@@ -192,8 +195,8 @@ extension SessionHandle {
 
   /// Whether the store has rejected these messages, so that their sender got an error.
   package func wasRejectedByStore(_ acceptance: IdempotencyTable.Acceptance) -> Bool {
-    // All are rejected together, except messages that had ended, for example because a later message of the batch
-    // replaced them.
+    // All messages are rejected together, except messages that had already ended, for example because a later message
+    // of the batch replaced them. So the first and the last are enough.
     [acceptance.first, acceptance.last].contains { sequence in
       let record = deliveryRecord(sequence, now: .zero)
       return record?.state == .rejected && record?.reason == .storeFailed
@@ -202,23 +205,23 @@ extension SessionHandle {
 
   // MARK: Confirmations
 
-  /// A message was sent and has changed the subscriptions. Its confirmation, or the reply to its call, promises that
-  /// they survive the process. So neither is shown before they are stored.
+  /// A message was sent, and has changed the subscriptions. Its confirmation, or the reply to its call, promises that
+  /// the changed subscriptions survive the process. So neither is shown before the change is stored.
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
     guard let journal, journal.outcome(of: ticket) != .stored else { return }
     guarded.withLock { guarded in
-      // While the store does not work, and after the session has lost its journal, calls still work, so the list must
-      // be limited. By now, the ledger has forgotten the state of the oldest message.
+      // Calls work even while the store does not, and after the session has lost its journal. So the list must be
+      // limited. The oldest message of a full list can be removed, since the ledger has already forgotten its state.
       if guarded.withheldConfirmations.count == guarded.outbox.ledger.limit { guarded.releaseConfirmation() }
       guarded.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
       guarded.outbox.withholdConfirmation(of: sequence)
     }
-    // The store may have caught up before.
+    // The change may have been stored before the message was in the list.
     releaseConfirmations()
   }
 
-  /// Shows the confirmations whose changes are stored by now. If the store has failed, they are shown when it works
-  /// again.
+  /// Shows the confirmations whose changes are stored by now. While the store has failed, the other confirmations stay
+  /// withheld. They are shown when the store works again and has stored their changes.
   private func releaseConfirmations() {
     guard let journal else { return }
     let callers = update { guarded -> [Notifier] in
@@ -246,7 +249,7 @@ extension SessionHandle {
     }
   }
 
-  /// Requests that the intent to write the next messages is stored.
+  /// Submits the intent to write the next messages to the store.
   func requestIntent(
     _ guarded: inout Guarded, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
   ) {
@@ -260,7 +263,7 @@ extension SessionHandle {
   func mustPauseReading(_ journal: any SessionJournal) -> Bool {
     guard journal.mustPauseReading else { return false }
     guarded.withLock { $0.isReadingPaused = true }
-    // The store may have caught up before the flag was set.
+    // The store may have caught up before the flag was set, and would then not signal the loop.
     return journal.mustPauseReading
   }
 
@@ -279,7 +282,8 @@ extension SessionHandle {
     let clock = JournalClock.present
     update(at: clock.now) { $0.outbox.startStoring(restored.outbox, isUnderstood: isUnderstood, at: clock) }
     guard !isUnderstood else { return }
-    // Submitted after the ends of its messages, so that the next process does not misunderstand them.
+    // The new kind is submitted after the ends of the messages of the old kind. So no process takes messages of the old
+    // kind for messages of the new kind.
     journal.submit(.memory(.speaks(kind)))
     guard restored.isContinued else { return }
     logger.warning(
@@ -289,7 +293,7 @@ extension SessionHandle {
 }
 
 extension PostedMessages {
-  /// The entries for the messages that were queued. `time` is wall-clock time, and `keyTime` is the time of the
+  /// The journal entries for the messages that were queued. `time` is wall-clock time, and `keyTime` is a time of the
   /// `KeyClock`.
   fileprivate func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
     var entries: [JournalEntry] = []
@@ -326,9 +330,10 @@ extension SessionHandle.Guarded {
     withheldConfirmations.removeFirst()
   }
 
-  /// The messages that were accepted together with this message; nil if they are stored.
+  /// The messages that were accepted together with this message, including it; nil if they are stored and their ticket
+  /// is forgotten.
   fileprivate func acceptance(of sequence: UInt64) -> StoredAcceptance? {
-    // A binary search: the numbers increase.
+    // The numbers increase, so a binary search finds the message.
     var (low, high) = (acceptances.front, acceptances.end)
     while low < high {
       let middle = low + (high - low) / 2
@@ -351,7 +356,8 @@ extension SessionHandle.Guarded {
     guard outbox.hasUnstoredChanges else { return [] }
     var entries: [JournalEntry] = []
     outbox.takeChanges(at: .present) { entries.append(.outbox($0)) }
-    // The intents that wait to be stored are for messages that have returned to the queue.
+    // The outbox has lowered its intent, since messages have returned to the queue. The intents that wait to be stored
+    // are for these messages.
     if case .outbox(.intended)? = entries.first { intents.removeAll() }
     return entries
   }
@@ -359,7 +365,8 @@ extension SessionHandle.Guarded {
   mutating func submitChanges(to journal: any SessionJournal) {
     guard outbox.hasUnstoredChanges else { return }
     let entries = takeChanges()
-    // States may be stored late: a message whose last state is missing becomes `unknown`, or expires again.
+    // Other changes may be stored later, as notes: after a restart, a message whose last state is missing becomes
+    // `unknown`, or expires again.
     if case .outbox(.intended)? = entries.first {
       journal.submit(contentsOf: entries)
     } else {

@@ -21,18 +21,20 @@ import WebSocketCodec
 
 /// One upstream session, as seen by other loops: they post messages, read its status, and open or close it.
 ///
-/// Thread-safe. A post takes a lock for about the time of two dictionary look-ups, and wakes the session's loop once
-/// per burst.
+/// Thread-safe. A post holds a lock for about the time of two dictionary look-ups, and a burst of posts wakes the
+/// session's loop once.
 package final class SessionHandle: Sendable {
   /// A command to the driver.
   enum Command: Sendable {
-    /// The first command, unless an operator has closed the session: an on-demand session becomes idle.
+    /// The first command, unless an operator has closed the session. The session connects, or becomes idle if it
+    /// connects on demand.
     case start
     case open
     case close(code: UInt16)
-    /// Like `close(code:)`, but only when all queued messages have been written, or after this time at the latest.
+    /// Like `close(code:)`, but the session closes only when all queued messages have been written, or after this time
+    /// at the latest.
     case shutDown(flushWithin: TimeSpan, code: UInt16)
-    /// Closes the socket without a handshake, and ends.
+    /// Closes the socket without a closing handshake, and ends the session.
     case abort
     case reconfigure(PreparedSettings, because: ReplacementReason)
     case changeTopics(PreparedSettings)
@@ -47,9 +49,9 @@ package final class SessionHandle: Sendable {
     /// Wakes the driver's loop; nil before the driver has started and after it has ended.
     var signal: Signal?
     var hasEnded = false
-    /// The session's loop has ended before the session.
+    /// Whether the session's loop has ended although the session had not ended.
     var isAbandoned = false
-    /// A held poll or a `TTL: 0` message needs the upstream, so an on-demand session connects.
+    /// Whether a held poll or a `TTL: 0` message needs the upstream. If so, an on-demand session connects.
     var isConnectionRequested = false
     /// The number of clients that wait until their messages are written.
     var writeWaiters = 0
@@ -58,10 +60,10 @@ package final class SessionHandle: Sendable {
     var calls = CallTable()
     /// The memory of late calls that `lateCalls` has counted for this session.
     var lateMemory = 0
-    /// The notifiers of calls, which wake their clients. Each serves the lanes that are equal to its index, modulo
-    /// `callNotifierLimit`.
+    /// The notifiers that wake the clients of calls. The notifier of a call has the index `lane % callNotifierLimit`,
+    /// where `lane` is a number that the table of calls has given to the call.
     var callNotifiers: [Notifier] = []
-    /// How calls are related to their replies, in the latest settings.
+    /// How a reply is assigned to its call, in the latest settings.
     var correlation: Correlation?
     /// The state of the upstream's events; nil unless pushes are events.
     var events: EventState?
@@ -69,23 +71,23 @@ package final class SessionHandle: Sendable {
     var eventFormat: (any EventFormat)?
     /// Whether pings confirm messages, in the latest settings.
     var confirms: Bool
-    /// Whether the session shuts down. It ends after the last call.
+    /// Whether the session is shutting down. It then ends after its last call.
     var isShuttingDown = false
     /// Called when the shutdown is complete.
     var whenEnded: (@Sendable () -> Void)?
-    /// The intents to write messages that wait to be stored, in order. Empty without a store.
+    /// The intents (to write messages) that are submitted and not stored yet, in order. Empty without a store.
     var intents = RingDeque(filler: StoredIntent(through: 0, ticket: JournalTicket(0)))
     /// The messages that were accepted last, with their tickets: at least all messages that are not stored yet.
     var acceptances = RingDeque(
       filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0), displacesOthers: false))
     /// The sent messages whose confirmations are withheld until their changes are stored, in the order of the tickets.
-    /// At most as many as messages whose states are remembered.
+    /// The list has at most as many messages as the ledger remembers.
     var withheldConfirmations = RingDeque(filler: WithheldConfirmation(sequence: 0, ticket: JournalTicket(0)))
     /// The number of clients that wait until their messages are stored.
     var storeWaiters = 0
-    /// Whether reading from a connection is paused because too much waits to be stored.
+    /// Whether reading from a connection is paused because too many changes wait to be stored.
     var isReadingPaused = false
-    /// Whether acknowledgements for the upstream wait until events are stored.
+    /// Whether acknowledgements for the upstream wait until their events are stored.
     var hasDelayedAcknowledgements = false
 
     /// A revision of the deliveries, which changes when a client that waits for deliveries may have news.
@@ -119,12 +121,12 @@ package final class SessionHandle: Sendable {
   package let keyClock: KeyClock?
   /// The permission to write to the upstream; nil if the session may always write.
   let permission: WritePermission?
-  /// Whether the session opens when it starts: no operator has closed it while it had another holder.
+  /// Whether the session opens when it starts. False if an operator has closed the session while it had another holder.
   private let opensAtStart: Bool
   /// The data from which the next connection resumes.
   let resumed: ResumedProtocol
-  /// The client that has created the session; nil for a configured session. Attempts and look-ups for a client wait
-  /// only for other attempts and look-ups for the same client.
+  /// The client that has created the session; nil for a configured session. Connection attempts and name look-ups for
+  /// one client wait only for attempts and look-ups for the same client.
   private let owner: String?
   /// Limits the late calls of created sessions; nil for a configured session.
   let lateCalls: LateCallShare?
@@ -209,12 +211,12 @@ package final class SessionHandle: Sendable {
       lineLimiter: lineLimiter, lateCalls: lateCalls)
   }
 
-  /// One of several handles of a session that replace each other. Their owner registers the metrics, which all of them
-  /// use.
+  /// One of several handles of a session, each of which replaces the previous handle. The owner of the handles
+  /// registers the metrics, which all these handles use.
   ///
   /// - Parameters:
-  ///   - opened: the journal; nil if another gateway has the session. Then the handle is never started, and accepts
-  ///     nothing.
+  ///   - opened: the journal; nil if the holder is another gateway, in which case the handle is never started and
+  ///     accepts no messages.
   ///   - permission: the permission of this handle to write to the upstream. It ends with `abort()`.
   package convenience init(
     _ settings: PreparedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
@@ -231,7 +233,8 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Starts the session on its loop. It connects, or is idle until it is needed, unless an operator has closed it.
+  /// Starts the session on its loop. Unless an operator has closed the session, it connects, or is idle until it is
+  /// needed if it connects on demand.
   ///
   /// - Parameter resolver: the resolver of all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
@@ -270,21 +273,21 @@ package final class SessionHandle: Sendable {
 
   // MARK: Messages
 
-  /// Whether the session connects only to send, or for readers.
+  /// Whether the session connects only when there are messages to send, or readers.
   package var connectsOnDemand: Bool { isOnDemand.load(ordering: .relaxed) }
 
-  /// A client waits for pushes: an on-demand session connects, and stays open.
+  /// A client waits for pushes, so an on-demand session connects and stays connected.
   package func noteReader() {
     guard isOnDemand.load(ordering: .relaxed) else { return }
     guarded.withLock { $0.requestConnection() }?.notify()
   }
 
-  /// The state of a message; nil if it never existed or is forgotten.
+  /// The state of a message; nil if the message never existed or is forgotten.
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
     guarded.withLock { $0.outbox.ledger.state(of: sequence) }
   }
 
-  /// The state of a message with its reason and time; nil if it never existed or is forgotten.
+  /// The state of a message with its reason and time; nil if the message never existed or is forgotten.
   package func deliveryRecord(_ sequence: UInt64, now: MonotonicTime) -> DeliveryRecord? {
     guarded.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
   }
@@ -303,19 +306,19 @@ package final class SessionHandle: Sendable {
     guarded.withLock { body($0.outbox.ledger) }
   }
 
-  /// From now on, `deliveryNotifier` also notifies when messages are written. Ends with `endWaitingForWrites()`.
+  /// From now on, `deliveryNotifier` also notifies when messages are written, until `endWaitingForWrites()` is called.
   package func beginWaitingForWrites() { guarded.withLock { $0.writeWaiters += 1 } }
 
   package func endWaitingForWrites() { guarded.withLock { $0.writeWaiters -= 1 } }
 
-  /// From now on, every write is followed by a ping at once, so that a client that waits for a confirmation gets it
-  /// after one round trip. Ends with `endWaitingForConfirmations()`.
+  /// From now on, every write is followed by a ping at once, until `endWaitingForConfirmations()` is called. So a
+  /// client that waits for a confirmation gets it after one round trip.
   package func beginWaitingForConfirmations() {
     let signal = guarded.withLock { guarded in
       guarded.confirmationWaiters += 1
       return guarded.signal
     }
-    // Messages may have been written before this.
+    // A ping must also follow the messages that were written before this call.
     signal?.notify()
   }
 
@@ -334,8 +337,8 @@ package final class SessionHandle: Sendable {
     return guarded.withLock { $0.isAvailable(isOnDemand: isOnDemand) }
   }
 
-  /// Incremented after every transition and every change of the desired state. Sequentially consistent, like the flag
-  /// of a waiter: either the waiter sees the change, or the notification sees the waiter.
+  /// Incremented after every transition and every change of the desired state. Both this counter and the flag of a
+  /// waiter are sequentially consistent. So either the waiter sees the change, or the notification sees the waiter.
   package var stateRevision: UInt64 { stateChanges.load(ordering: .sequentiallyConsistent) }
 
   package func noteStateChange() {
@@ -352,7 +355,7 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Only the numbers of the snapshot, which are cheap to read for many sessions.
+  /// Only the numbers of the snapshot. They are cheap to read, even for many sessions.
   package func counts() -> SessionCounts {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return guarded.withLock { guarded in
@@ -383,9 +386,10 @@ package final class SessionHandle: Sendable {
 
   // MARK: Commands
 
-  /// Connects the session, also an idle on-demand session.
+  /// Connects the session, even if it is idle because it connects on demand.
   ///
-  /// Returns the ticket that must be stored before a client may rely on it; nil if nothing must be stored.
+  /// Returns the ticket of the desired state, on which a client may rely only when it is stored; nil if it need not be
+  /// stored.
   @discardableResult
   package func open() -> JournalTicket? {
     defer { send(.open, .up) }
@@ -399,14 +403,14 @@ package final class SessionHandle: Sendable {
     return storeDesired(isOpen: false)
   }
 
-  /// Stores the desired state, for the next holder of a shared session. A gateway alone opens its sessions when it
-  /// starts.
+  /// Stores the desired state of a shared session for its next holder. Other sessions need no stored state: their
+  /// gateway opens them when it starts.
   private func storeDesired(isOpen: Bool) -> JournalTicket? {
     permission == nil ? nil : journal?.submit(.desired(isOpen: isOpen))
   }
 
-  /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001,
-  /// 'going away'. `hasEnded` becomes true when the shutdown is complete.
+  /// Shuts the session down. Queued messages are sent for at most `flushWithin`. After that, the connection is closed
+  /// with 1001, 'going away'. `hasEnded` becomes true when the shutdown is complete.
   ///
   /// - Parameter end: called at the end, on the session's loop.
   package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
@@ -427,13 +431,14 @@ package final class SessionHandle: Sendable {
     send(.shutDown(flushWithin: .zero, code: code), .down)
   }
 
-  /// Another gateway may connect to the upstream from now on. Refuses every post, and closes the connection at once,
-  /// without a handshake. Stored messages stay as they are, for the other gateway.
+  /// Ends the session at this gateway, since another gateway may connect to the upstream from now on. Refuses every
+  /// post, and closes the connection at once, without a closing handshake. Stored messages keep their states, for the
+  /// other gateway.
   ///
   /// - Parameter end: called on the session's loop when the connection is closed; nil keeps the function that was
   ///   passed to `close`.
   package func abort(whenEnded end: (@Sendable () -> Void)? = nil) {
-    // Revoked first, so that the loop of the session writes nothing more in this turn.
+    // The permission is revoked first, so that the loop of the session writes nothing more in its present turn.
     permission?.revoke()
     update { guarded in
       guarded.isShuttingDown = true
@@ -446,7 +451,7 @@ package final class SessionHandle: Sendable {
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
 
-  /// Called after the session's loop has ended. Gives a final state to all messages without a final state.
+  /// Called after the session's loop has ended. Gives a final state to all messages that have none.
   package func abandon() {
     update { guarded in
       guard !guarded.hasEnded else { return }
@@ -458,7 +463,7 @@ package final class SessionHandle: Sendable {
     logLosses()
   }
 
-  /// Logs the messages that ended since the last call and may not have arrived.
+  /// Logs how many messages have ended since the last call although they may not have arrived.
   func logLosses() {
     let (losses, status) = guarded.withLock { ($0.outbox.takeLosses(), $0.status) }
     guard !losses.isEmpty else { return }
@@ -470,8 +475,8 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
-  /// Applies new settings through a new connection that replaces the current connection. The connection is replaced
-  /// even if the settings are equal, since certificates and credentials that they refer to may have changed.
+  /// Applies new settings by a new connection, which replaces the current connection. The connection is replaced even
+  /// if the settings are equal, since they may refer to certificates and credentials that have changed.
   package func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     guarded.withLock { guarded in
       guarded.correlation = settings.value.conventions.correlation
@@ -481,8 +486,8 @@ package final class SessionHandle: Sendable {
     send(.reconfigure(settings, because: reason))
   }
 
-  /// Applies new settings that differ from the current settings only in their topics, from the next push on. The
-  /// connection stays.
+  /// Applies new settings that differ from the current settings only in their topics. They take effect with the next
+  /// push. The connection is not replaced.
   package func changeTopics(_ settings: PreparedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.
@@ -493,10 +498,10 @@ package final class SessionHandle: Sendable {
 
   private func send(_ command: Command, _ desired: DesiredState? = nil) {
     let (signal, isNews) = guarded.withLock { guarded in
-      // The requested state is shown at once, before the session's loop processes the command.
+      // The desired state is shown at once, before the session's loop has processed the command.
       let isNews = desired != nil && desired != guarded.status.figures.desired
       if let desired { guarded.status.figures.desired = desired }
-      // After the end, nothing processes commands.
+      // After the end of the session, no loop processes its commands.
       if !guarded.hasEnded { guarded.commands.append(command) }
       return (guarded.signal, isNews)
     }
@@ -531,7 +536,8 @@ extension SessionHandle.Guarded {
     }
   }
 
-  /// Records that the upstream is needed. Returns the signal that wakes the driver, unless it is already woken.
+  /// Records that the upstream is needed. Returns the signal that wakes the driver; nil if the driver was already woken
+  /// for that.
   fileprivate mutating func requestConnection() -> Signal? {
     guard !isConnectionRequested else { return nil }
     isConnectionRequested = true

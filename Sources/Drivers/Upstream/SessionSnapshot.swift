@@ -16,7 +16,7 @@ package struct SessionStatus: Sendable {
     var lastFailure: String?
     var lastFailureAt: MonotonicTime?
     var lastReport: AttemptReport?
-    /// Uses the same storage as the machine's history.
+    /// The last transitions. This copy uses the same storage as the history of the machine.
     var transitions = TransitionHistory()
   }
 
@@ -42,8 +42,8 @@ package struct SessionStatus: Sendable {
   /// The last transitions, oldest first.
   package var history: [SessionTransition] { facts.transitions.entries }
 
-  /// - Parameter now: the time at which the session was made. The session is in its first state until its machine
-  ///   enters another state.
+  /// - Parameter now: the time at which the session was created, and so the time since when it has been in its first
+  ///   state.
   init(url: String, at now: MonotonicTime) {
     facts = Facts(url: url)
     figures.since = now
@@ -103,7 +103,7 @@ package struct SessionCounts: Sendable {
     for index in left.messages.indices { left.messages[index] += right.messages[index] }
   }
 
-  /// The counters of an ended session, which metrics keep, since a counter must not decrease.
+  /// Only the counters. Metrics keep them after the session has ended, since a counter must not decrease.
   package var totals: SessionCounts {
     var totals = SessionCounts()
     totals.redeliveries = redeliveries

@@ -3,7 +3,7 @@ import Metrics
 import Outbox
 import UpstreamSession
 
-/// The metrics of one session with its upstream, under the label `session`.
+/// The metrics of one session, or of all created sessions together. Their label is `session`.
 package final class UpstreamMetrics: Sendable {
   private let labels: MetricsRegistry.Labels
   let connections: Counter
@@ -20,7 +20,8 @@ package final class UpstreamMetrics: Sendable {
   let malformedPayloads: Counter
   let ignoredPackets: Counter
   let subscriptions: Gauge
-  /// One histogram for all sessions: a histogram for each of a thousand sessions would make twenty thousand series.
+  /// All sessions use one histogram: a histogram for each of a thousand sessions would make twenty thousand time
+  /// series.
   let confirmations: Histogram
 
   /// - Parameter session: the session's name, unique in `registry`.
@@ -71,7 +72,7 @@ package final class UpstreamMetrics: Sendable {
 
   func transitions(to state: SessionState) -> Counter { transitions[Int(state.rawValue)] }
 
-  /// Registers the metrics whose values `handle` stores.
+  /// Registers the metrics whose values are read from `handle`.
   func registerMetrics(of handle: SessionHandle, in registry: MetricsRegistry) {
     registry.gauge("drawbridge_session_round_trip_seconds", "Round-trip time of the last ping, in seconds.", labels) {
       [weak handle] in

@@ -5,17 +5,19 @@ import Journal
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
-  /// A push has arrived. `payload` and `topic` are valid only during the call. `topic` is empty if there is none. `now`
-  /// is wall-clock time in milliseconds.
+  /// A push has arrived. `payload` and `topic` are valid only during the call. `topic` is empty if the push has no
+  /// topic. `now` is wall-clock time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
   /// An event has arrived. `event` is valid only during the call.
   ///
   /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
   ///   is not stored.
   func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64)
-  /// The ticket of everything that was received so far; nil if it need not be stored.
+  /// The ticket of the last push or event; nil if pushes need not be stored. When this ticket is stored, everything
+  /// that was received so far is stored.
   var lastTicket: JournalTicket? { get }
-  /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
+  /// Stores the cursor from which a new connection resumes, together with the next push. Called only if the session is
+  /// stored.
   func resumes(from cursor: [UInt8])
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
@@ -25,8 +27,9 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func sessionEnded()
   /// Whether clients wait for pushes now, or receive them in a stream. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
-  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a
-  /// response is sent even if a protocol violation follows the message that caused it. False favours throughput.
+  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. If so,
+  /// a message that a client posts in response to a push is sent even if a protocol violation follows that push. False
+  /// favours throughput.
   var flushesAfterEachMessage: Bool { get }
 }
 

@@ -4,7 +4,7 @@ import TLSEngine
 
 /// Who may use a gateway that configures no authentication.
 package enum OpenAccess: String, CaseIterable, Sendable {
-  /// Only programs of this machine: a listener that others can reach is an error.
+  /// Only programs of this machine. A listener that other machines can reach is an error.
   case auto
   /// Everyone who can connect.
   case none
@@ -29,7 +29,7 @@ package struct AuthenticationSettings: Equatable, Sendable {
     package var sessions: [String]
     package var topics: [String]
 
-    /// Without `sessions` and `topics`, the rule applies to all of them.
+    /// If `sessions` or `topics` is left out, the rule allows all sessions or all topics.
     package init(name: String, scopes: [String], sessions: [String] = ["*"], topics: [String] = ["*"]) {
       self.name = name
       self.scopes = scopes
@@ -38,12 +38,12 @@ package struct AuthenticationSettings: Equatable, Sendable {
     }
   }
 
-  /// The file of the static tokens; nil if there are none.
+  /// The file of the static tokens; nil if there are no static tokens.
   package var tokens: String?
   package var jwt = JWT()
   package var certificates: [CertificateRule] = []
 
-  /// Whether clients can have a token, instead of or beside a certificate.
+  /// Whether clients can authenticate with a token, with or without a certificate.
   package var acceptsTokens: Bool { tokens != nil || jwt.keys != nil }
 
   /// Whether requests need credentials.
@@ -51,13 +51,15 @@ package struct AuthenticationSettings: Equatable, Sendable {
 }
 
 extension GatewaySettings {
-  /// Returns the problems of listeners that clients on other machines can reach without authentication, unless the
-  /// operator has allowed that.
+  /// If clients on other machines can reach listeners without authentication, and the operator has not allowed that,
+  /// returns the problems of these listeners.
   ///
-  /// This is not a rule of the section, because `healthcheck` reads the same settings without opening the listeners.
+  /// This check is not a rule of the section, because `healthcheck` reads the same settings but does not open the
+  /// listeners.
   package func accessProblems() -> [SettingProblem] {
     if authentication.isConfigured || access == .none { return [] }
-    // A client without a certificate of the authority cannot send a request.
+    // If client certificates are required, a client without a certificate of the authority cannot send a request to an
+    // HTTPS listener.
     let isClosed = listeners.tls.clientCertificates == .required
     let keys = [("listeners.http", listeners.http), ("listeners.https", isClosed ? [] : listeners.https)]
     return keys.flatMap { key, addresses in addresses.enumerated().map { (key, $0, $1) } }.compactMap {

@@ -34,10 +34,11 @@ package struct SettingProblem: Error, Hashable, Sendable {
     case item(Int)
   }
 
-  /// The path of a setting, or of a section if several of its settings are involved.
+  /// The path of a setting, or the path of a section if several of its settings are involved.
   package let key: String
   package let subject: Subject
-  /// What is wrong and what is accepted. It never repeats the value, which may hold a secret: `Outcome.errors` adds it.
+  /// What is wrong and what is accepted. The text does not contain the value, which may be a secret: `Outcome.errors`
+  /// adds the value in a form that can be shown.
   package let reason: String
 
   /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may only be a
@@ -60,7 +61,7 @@ package struct SettingProblem: Error, Hashable, Sendable {
     SettingProblem(prefix + key, subject, reason, comparedWith: comparedKeys.map { prefix + $0 })
   }
 
-  /// Returns the same problem for `value`, which is not in the configuration.
+  /// Returns the same problem for a value that is not in the configuration, and so must be named in the text.
   package func of(_ value: String) -> SettingProblem {
     SettingProblem(key, .none, "\(value): \(reason)", comparedWith: comparedKeys)
   }

@@ -37,7 +37,7 @@ extension ConfigurationLoader {
     return "no such setting" + Suggestion.text(Suggestion.nearest(toName: path, among: all.map(\.path), separator: "."))
   }
 
-  /// Sets `setting` from a text in which a list has commas, and a structure is YAML.
+  /// Sets `setting` from a text. In this text, the elements of a list are separated by commas, and a structure is YAML.
   private mutating func apply(_ text: String, to setting: Setting, _ place: String) {
     if setting.isStructured {
       applyStructure(text, to: setting, place)
@@ -53,12 +53,12 @@ extension ConfigurationLoader {
 
   private static let prefix = "DRAWBRIDGE_"
 
-  /// Variables that are not settings: the file, the built-in profile, and the variables of the commands that are
-  /// clients.
+  /// Variables that are not settings: the paths of the file and of the built-in profile, and the variables for the
+  /// commands that are clients.
   private static let variablesOfCommands = ["CONFIG", "PROFILE", "URL", "TOKEN_FILE", "CA_FILE"]
 
-  /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may
-  /// contain several.
+  /// Returns the elements of a list in a variable. References are replaced before the text is split, since a file or
+  /// another variable may contain several elements.
   private func split(_ whole: WrittenValue, for setting: Setting) -> [WrittenValue] {
     let separator: Character = setting.isMapping ? "\n" : ","
     let values = whole.value.split(separator: separator).map(trimmed)
@@ -69,7 +69,8 @@ extension ConfigurationLoader {
     }
   }
 
-  /// Unknown variables with our prefix are not errors: the environment may contain them for other reasons.
+  /// Warns of unknown variables with our prefix. They are not errors, since the environment may contain them for other
+  /// reasons.
   private mutating func warnOfUnknownVariables(_ all: [Setting]) {
     let known = Set(all.map(\.environmentName)).union(Self.variablesOfCommands.map { Self.prefix + $0 })
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {
@@ -88,8 +89,8 @@ extension ConfigurationLoader {
     }
   }
 
-  /// Reads a structured setting from a variable, which contains the same YAML as the file. Messages and pointers need
-  /// no quotes.
+  /// Reads a structured setting from a variable, which contains the same YAML as the file would. Messages and pointers
+  /// need no quotes.
   private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
     do throws(ConfigurationError) {
       let node: YAMLNode

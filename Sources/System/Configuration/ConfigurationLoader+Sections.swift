@@ -14,7 +14,7 @@ extension ConfigurationLoader {
   private static var keysListed: Int { 20 }
 
   mutating func walk(_ node: YAMLNode, _ section: Section, _ file: String) {
-    // A section whose lines are all commented out.
+    // The section is null if all its lines are commented out.
     if node.isNull { return }
     let prefix = section.path.isEmpty ? "" : section.path + "."
     let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions", "profiles"] : [])
@@ -66,12 +66,12 @@ extension ConfigurationLoader {
   /// Sections by name: the sessions, or the profiles.
   private struct NamedSections {
     let path: String
-    /// An entry, for errors.
+    /// An example of an entry, for the texts of errors.
     let example: String
     let settings: (String) -> [Setting]
-    /// Returns the error for an invalid name, or nil.
+    /// Returns the error for an invalid name, or nil for a valid name.
     let refusal: (String) -> String?
-    /// Adds an entry by its name. Returns false if there are too many.
+    /// Adds an entry with this name. Returns false if there are too many entries.
     let add: (inout ConfigurationLoader, _ name: String, _ place: String) -> Bool
     let tooMany: String
 
@@ -135,7 +135,7 @@ extension ConfigurationLoader {
     var names: [String] = []
     for setting in all where setting.path.hasPrefix(prefix) {
       let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
-      // Settings of one section are adjacent, so the previous setting nearly always has the same name.
+      // Settings of one section are adjacent, so the previous setting is nearly always in the same subsection.
       if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
       {
         continue

@@ -4,16 +4,16 @@ import UpstreamProtocol
 import WebSocketCodec
 
 /// Loads the settings: defaults, then a built-in profile, the file, the environment, `--set`, and the other flags. All
-/// errors are reported at once.
-/// `GatewayPlan`, which is later made from the settings, adds its own errors (`Outcome.errors(with:)`).
+/// errors are reported at once. `GatewayPlan` is made from the loaded settings, and adds its own errors
+/// (`Outcome.errors(with:)`).
 package struct ConfigurationLoader {
-  /// Returns the content of a file, or nil if it cannot be read. Passed in, so that the loader does not access the file
-  /// system.
+  /// Returns the content of a file, or nil if it cannot be read. The caller passes this function, so that the loader
+  /// itself does not access the file system.
   package typealias FileReader = (String) -> [UInt8]?
 
   /// A configuration that is part of the program.
   package struct BuiltIn: Sendable {
-    /// For messages.
+    /// The name of the configuration in messages.
     package let title: String
     package let text: [UInt8]
 
@@ -28,7 +28,7 @@ package struct ConfigurationLoader {
 
   let environment: [String: String]
   let readFile: FileReader
-  /// Paths of settings that are not read: a command sets them itself.
+  /// Paths of settings that are not read, because a command sets them itself.
   let ignored: Set<String>
   private let references: SecretReferenceReader
   private let paths: PathResolver
@@ -41,7 +41,7 @@ package struct ConfigurationLoader {
   private var warnings: [ConfigurationError] = []
   /// Paths of the settings with an invalid value. They keep their defaults.
   private var failed: Set<String> = []
-  /// Whether a part of the file could not be read as settings. A setting that seems unset may be in that part.
+  /// Whether a part of the file could not be read as settings. A setting that was not found may be in that part.
   private var hasUnreadableParts = false
 
   private init(
@@ -54,7 +54,8 @@ package struct ConfigurationLoader {
     references = SecretReferenceReader(environment: environment, readFile: readFile, paths: paths)
   }
 
-  /// - Parameter flags: names without dashes, and values, in order. A repeated flag of a list adds an element.
+  /// - Parameter flags: the names of the flags, without dashes, and their values, in order. If the flag of a list is
+  ///   repeated, each occurrence adds an element.
   package static func load(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
   ) throws(ConfigurationErrors) -> Outcome {
@@ -68,7 +69,7 @@ package struct ConfigurationLoader {
   /// - Parameters:
   ///   - profile: a configuration that the file overrides.
   ///   - assignments: paths of settings and their values, as texts in the format of an environment variable.
-  ///   - paths: how relative paths of files are made absolute; nil to leave them as they are.
+  ///   - paths: the folders by which relative paths of files are made absolute; nil if paths are not changed.
   package static func read(
     profile: BuiltIn? = nil, file: String?, environment: [String: String],
     assignments: [(path: String, value: String)] = [], flags: [(name: String, value: String)],
@@ -87,7 +88,7 @@ package struct ConfigurationLoader {
   /// Records an error in a part of the file that cannot be read as settings.
   mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
     hasUnreadableParts = true
-    // An error beyond the limit needs no message.
+    // Errors beyond the limit are not shown, so their messages are not created.
     guard errors.count < ConfigurationErrors.limit else { return }
     fail(ConfigurationError(place: place, message: message()))
   }
@@ -212,7 +213,8 @@ package struct ConfigurationLoader {
       origins[setting.path] = place
       written[setting.path] = values
     } catch {
-      // An element of the list is invalid, unless the setting does not accept lists.
+      // If the setting is a list, `error.index` is the index of the invalid element. If the setting is not a list, all
+      // values together are invalid.
       let invalidValue = setting.isList && error.index < values.count ? values[error.index] : nil
       let word = values.count == 1 ? values.first?.value ?? "" : ""
       let reason = error.reason ?? "use \(setting.expectation)\(setting.suggestion(for: word))"
@@ -239,7 +241,7 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// Adds a named session. Returns false if there are too many.
+  /// Adds a named session. Returns false if there are too many sessions.
   mutating func add(session name: String, at place: String) -> Bool {
     guard settings.sessions.count < SessionName.maximumCount else { return false }
     let session = GatewaySettings.NamedSession(name: name)
@@ -248,7 +250,7 @@ package struct ConfigurationLoader {
     return true
   }
 
-  /// Adds a profile. Returns false if there are too many.
+  /// Adds a profile. Returns false if there are too many profiles.
   mutating func add(profile name: String, at place: String) -> Bool {
     guard settings.profiles.count < ProfileName.maximumCount else { return false }
     let profile = SessionProfile(name: name)
@@ -287,7 +289,8 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// Reports a missing variable now: the environment does not change, so every connection attempt would fail.
+  /// Reports an environment variable that a credential needs and that is missing. The environment does not change, so
+  /// every connection attempt would fail.
   private mutating func checkCredential(_ upstream: UpstreamSettings, _ prefix: String) {
     let name = upstream.conventions.credential.environmentVariable
     guard !name.isEmpty, environment[name] == nil else { return }
@@ -295,7 +298,8 @@ package struct ConfigurationLoader {
     fail(ConfigurationError(place: origins[key] ?? key, message: "environment variable '\(name)' is not set"))
   }
 
-  /// Warns that TLS files are not checked, because none is read without a `wss` URL.
+  /// Warns that the files of `upstream.tls` are not checked if no URL is `wss`. They are not read at the start in this
+  /// case. `ca_file` is read if a redirection leads to a `wss` URL.
   private mutating func checkTLSFiles(_ upstream: UpstreamSettings, _ prefix: String) {
     guard upstream.url != nil, !upstream.urls.contains(where: \.isSecure) else { return }
     let unused = "not used and not checked, because no upstream URL is wss://"
@@ -309,7 +313,8 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// With named sessions, the default session is optional. Without it, its settings have no effect.
+  /// If there are named sessions or profiles, the default session is optional. Warns if settings of the default session
+  /// were set although there is none, since these settings have no effect.
   private mutating func warnOfMissingDefault() {
     guard settings.session.upstream.url == nil, !settings.sessions.isEmpty || !settings.profiles.isEmpty,
       !failed.contains("upstream.url"),
@@ -323,7 +328,8 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// Without authentication all clients would be one principal, so its limits are not applied.
+  /// Warns if limits for principals were set without authentication. All clients would be one principal, so these
+  /// limits are not applied.
   private mutating func warnOfMissingPrincipals() {
     guard !settings.authentication.isConfigured, failed.isEmpty else { return }
     let defaults = GatewaySettings()

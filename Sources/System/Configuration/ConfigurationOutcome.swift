@@ -1,28 +1,28 @@
 import ByteStreams
 
 extension ConfigurationLoader {
-  /// The result of loading: the settings, where each was set, errors and warnings.
+  /// The result of loading: the settings, the places where they were set, errors and warnings.
   package struct Outcome: Sendable {
     package let settings: GatewaySettings
     /// The place of each setting that was set, by path.
     package let origins: [String: String]
-    /// The place of each named session and profile, by the prefix of its paths. Separate from `origins`, because a name
-    /// may look like the path of a setting.
+    /// The place of each named session and profile, by the prefix of its paths. These places are not in `origins`,
+    /// because a name may look like the path of a setting.
     let groupPlaces: [String: String]
-    /// Empty if the settings can be used.
+    /// The errors; empty if the settings can be used.
     package let errors: [ConfigurationError]
     package let warnings: [ConfigurationError]
     /// The values of each setting as written, without structured settings.
     let written: [String: [WrittenValue]]
     /// Paths of the settings with an invalid value. They keep their defaults.
     let failed: Set<String>
-    /// Paths of the settings or sections that the loader found to conflict with others.
+    /// Paths of the settings or sections for which the loader has found a conflict with other settings.
     var conflicting: Set<String> = []
-    /// Whether a part of the file could not be read as settings. A setting that seems unset may be in that part.
+    /// Whether a part of the file could not be read as settings. A setting that was not found may be in that part.
     let hasUnreadableParts: Bool
 
-    /// Returns the value for a terminal: without secrets, userinfo and queries, and with references (`${env:NAME}`) as
-    /// written.
+    /// Returns the value in a form that may be shown on a terminal: without secrets, userinfo and queries. References
+    /// (`${env:NAME}`) are shown as written.
     package func displayText(of setting: Setting) -> String {
       if setting.isSecret, origins[setting.path] != nil { return "(secret)" }
       let written = written[setting.path] ?? []
@@ -51,7 +51,7 @@ extension ConfigurationLoader {
       return displayedSettings.filter { $0.format(settings) != $0.format(defaults) }
     }
 
-    /// Returns the same outcome with errors for these problems, which the loader found, added.
+    /// Returns this outcome with added errors for these problems, which the loader has found.
     func adding(_ problems: SettingProblems) -> Outcome {
       Outcome(
         settings: settings, origins: origins, groupPlaces: groupPlaces, errors: errors(with: problems).errors,
@@ -59,8 +59,8 @@ extension ConfigurationLoader {
         hasUnreadableParts: hasUnreadableParts)
     }
 
-    /// Returns `errors`, followed by errors for problems that were found in `settings` later, each with its place and
-    /// displayable value.
+    /// Returns `errors`, followed by errors for problems that were found in `settings` after loading. Each error has
+    /// its place, and its value in a form that may be shown.
     package func errors(with problems: SettingProblems) -> ConfigurationErrors {
       let room = max(0, ConfigurationErrors.limit - errors.count)
       let later = problems.problems.lazy.filter { !followsFromErrors($0) }.prefix(room).map(error)
@@ -77,8 +77,8 @@ extension ConfigurationLoader {
       return failed.contains(where: isInside) || conflicting.contains(where: isInside)
     }
 
-    /// Whether the problem may only follow from one of `errors`: an unknown key may have been meant as this setting, or
-    /// it conflicts with an invalid setting of its section.
+    /// Whether the problem may be a mere consequence of one of `errors`. That is so if an unknown key may have been
+    /// meant as this setting, or if this setting conflicts with an invalid setting of its section.
     private func followsFromErrors(_ problem: SettingProblem) -> Bool {
       if hasUnreadableParts, !isSet(problem.key) { return true }
       if problem.comparedKeys.contains(where: failed.contains) { return true }
@@ -100,7 +100,8 @@ extension ConfigurationLoader {
       case .none, .missing: break
       case .value: shown = setting(problem.key)?.errorText(for: values)
       case .item(let index):
-        // A variable may have been split after its references were replaced. Then its values cannot be distinguished.
+        // A variable may have been split after its references were replaced. In that case its values cannot be
+        // distinguished, and the first value is used.
         guard let item = index < values.count ? values[index] : values.first else { break }
         itemPlace = item.place
         shown = setting(problem.key)?.errorText(for: [item])
@@ -134,7 +135,7 @@ extension ConfigurationLoader {
       return longest
     }
 
-    /// Whether `key`, or a setting of that section, was set.
+    /// Whether the setting `key`, or a setting of the section `key`, was set.
     private func isSet(_ key: String) -> Bool { origins[key] != nil || firstSet(in: key) != nil }
 
     /// Returns the place of the first setting of the section `key` that was set.
@@ -142,8 +143,8 @@ extension ConfigurationLoader {
       settings(beside: key).lazy.filter { $0.path.hasPrefix(key + ".") }.compactMap { origins[$0.path] }.first
     }
 
-    /// Returns the place where `key`, or the first setting of that section, was set. If none was, returns the place of
-    /// its named session or profile; empty for a default.
+    /// Returns the place where the setting `key`, or the first setting of the section `key`, was set. If no such
+    /// setting was set, returns the place of its named session or profile. Empty for a default.
     private func place(of key: String) -> String {
       origins[key] ?? firstSet(in: key) ?? group(of: key).flatMap { groupPlaces[$0] } ?? ""
     }
@@ -151,13 +152,13 @@ extension ConfigurationLoader {
 }
 
 extension Setting {
-  /// Returns `values` for an error message: as written, and without secrets.
+  /// Returns `values` for an error message: as they were written, but without secrets.
   func errorText(for values: [WrittenValue]) -> String {
     if isSecret { return "this value" }
     return "'" + values.map(masked).joined(separator: ", ") + "'"
   }
 
-  /// Returns `value` as written, a URL without userinfo and query.
+  /// Returns `value` as it was written. If it is a URL, it is returned without userinfo and query.
   func masked(_ value: WrittenValue) -> String {
     isURL && !value.isReference ? MaskedURL.text(value.text, impliedScheme: impliedScheme) : value.text
   }

@@ -1,8 +1,9 @@
-/// The folders at which the relative paths of a configuration begin.
+/// The folders to which the relative paths of a configuration refer.
 package struct ConfigurationPaths {
   /// The absolute path of the working directory.
   let workingDirectory: String
-  /// Whether there is a file with this path. Passed in, so that the loader does not access the file system.
+  /// Returns whether there is a file with this path. The caller passes this function, so that the loader itself does
+  /// not access the file system.
   let exists: (String) -> Bool
 
   package init(workingDirectory: String, exists: @escaping (String) -> Bool) {
@@ -17,7 +18,8 @@ package struct ConfigurationPaths {
     return folder.hasSuffix("/") ? folder + rest : "\(folder)/\(rest)"
   }
 
-  /// Returns the absolute path of the folder of a configuration file. Pipes and descriptors have none.
+  /// Returns the absolute path of the folder of a configuration file. For a pipe or a descriptor, which has no folder,
+  /// returns the working directory.
   fileprivate func folder(of file: String) -> String {
     let path = Self.join(workingDirectory, file)
     guard !path.hasPrefix("/dev/"), !path.hasPrefix("/proc/"), let slash = path.lastIndex(of: "/") else {
@@ -27,8 +29,8 @@ package struct ConfigurationPaths {
   }
 }
 
-/// Makes the paths of a configuration absolute: in the file they are relative to its folder, elsewhere to the working
-/// directory.
+/// Makes the paths of a configuration absolute. Paths in the file are relative to the folder of the file. Other paths
+/// are relative to the working directory.
 final class PathResolver {
   private let paths: ConfigurationPaths?
   private let folder: String
@@ -36,7 +38,7 @@ final class PathResolver {
   var isInFile = false
   private(set) var warnings: [ConfigurationError] = []
 
-  /// - Parameter paths: nil to leave paths as they are.
+  /// - Parameter paths: nil if paths are not changed.
   init(_ paths: ConfigurationPaths?, file: String?) {
     self.paths = paths
     folder = file.flatMap { paths?.folder(of: $0) } ?? paths?.workingDirectory ?? ""
@@ -48,7 +50,8 @@ final class PathResolver {
     let fromWorkingDirectory = ConfigurationPaths.join(paths.workingDirectory, path)
     guard isInFile else { return fromWorkingDirectory }
     let fromFile = ConfigurationPaths.join(folder, path)
-    // Earlier versions read the file from the working directory.
+    // Earlier versions took all paths as relative to the working directory, so a file that is found only there is still
+    // used.
     guard fromFile != fromWorkingDirectory, !paths.exists(fromFile), paths.exists(fromWorkingDirectory) else {
       return fromFile
     }

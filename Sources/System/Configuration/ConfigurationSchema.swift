@@ -4,7 +4,7 @@ import Profiles
 /// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete
 /// and check keys.
 package enum ConfigurationSchema {
-  /// Replaces the name of a session or profile where the schema is for every name.
+  /// The placeholder for the name of a session or profile in a schema that applies to every name.
   private static let name = "NAME"
 
   /// The schema as JSON, with a final line break.
@@ -19,7 +19,7 @@ package enum ConfigurationSchema {
     let session = section(Setting.named(name), "sessions.\(name).")
     let profile = section(Setting.profile(name), "profiles.\(name).")
     var top = members(of: Setting.all, "", defaults, &shared)
-    // A section that is the same for all sessions is written once.
+    // A section that is the same for all sessions is written only once, and referred to by `$ref`.
     let upstream = session.member("properties")?.member("upstream") ?? .section([])
     shared.append(("upstream", upstream))
     shared.append(("session", session.replacing("upstream", upstream, by: .reference("upstream"))))
@@ -70,7 +70,7 @@ package enum ConfigurationSchema {
     let accepted = ["text", "a list"].contains(setting.expectation) ? "" : " Use \(setting.expectation)."
     var members: [(String, SchemaNode)] = [("description", .text("\(summary).\(accepted)"))]
     if let value = setting.schema.defaultValue(setting.format(defaults)) { members.append(("default", value)) }
-    // Beside `$ref`, draft 7 ignores other members.
+    // Draft 7 ignores the other members of an object that has `$ref`, so the reference is put into `allOf`.
     if schema.member("$ref") != nil { return .object(members + [("allOf", .array([schema]))]) }
     return .object(members + schema.members)
   }

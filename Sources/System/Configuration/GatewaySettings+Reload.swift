@@ -1,7 +1,7 @@
 /// Applies new settings to a running process.
 extension GatewaySettings {
-  /// Returns these settings as far as they can replace `old` without a restart, and the paths of the settings that
-  /// require a restart. Sessions are neither added nor removed.
+  /// Returns the settings that are in effect after a reload, and the paths of the changed settings that require a
+  /// restart. A setting that requires a restart keeps its value of `old`. Sessions are neither added nor removed.
   package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, requiringRestart: [String]) {
     var effective = self
     var requiringRestart: [String] = []
@@ -23,8 +23,8 @@ extension GatewaySettings {
     return (effective, requiringRestart)
   }
 
-  /// Checks the constraints between settings. The loader checks the values as written. A reload checks again, because
-  /// it combines new values with old values of the settings that require a restart.
+  /// Checks the constraints between settings. The loader has checked the values of the configuration. A reload checks
+  /// again, because it combines these values with old values of the settings that require a restart.
   package func check() throws(SettingProblems) {
     let sections = SettingSection.all(of: self)
     let problems =

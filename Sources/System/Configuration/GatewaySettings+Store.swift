@@ -8,12 +8,13 @@ extension GatewaySettings {
   /// Redis limits a value to 5·10⁸ bytes, and a reply to half as many. JSON may need six bytes for one byte.
   private var largestStoredMessage: Int { store.engine == .sqlite ? 128 << 20 : 32 << 20 }
 
-  /// Maximum total content of responses that are arriving from other gateways, in bytes: as much as clients may leave
-  /// unread, and at least the largest response. With a smaller limit, that response would be refused each time.
+  /// Maximum total size of the contents of responses that are arriving from other gateways, in bytes. It is the limit
+  /// for responses that clients have not read, or the size of the largest response if that is larger. With a smaller
+  /// limit, the largest response would be refused each time.
   package var peerResponseBytes: Int { max(http.unsentBytes, largestForwardedResponse) }
 
-  /// The receipts of the largest batch, or the largest response to a receive. A receive returns at least one push, even
-  /// above its limit, and JSON may need six bytes for one byte.
+  /// The size of the largest response: the receipts of the largest batch, or the response to a receive. A receive
+  /// returns at least one push, even above its limit, and JSON may need six bytes for one byte.
   private var largestForwardedResponse: Int {
     let upstreams = configuredSessions.map(\.configuration.upstream) + profiles.map(\.configuration.upstream)
     let push = 6 * (upstreams.map(\.limits.messageBytes).max() ?? 0)
@@ -21,11 +22,11 @@ extension GatewaySettings {
     return max(http.batchMessages * Self.receiptBytes, receive) + Self.documentBytes
   }
 
-  /// A receipt: an id with three numbers, the name of a session, a reason and a time.
+  /// The size of a receipt, which has an id with three numbers, the name of a session, a reason and a time.
   private static var receiptBytes: Int { 384 }
-  /// The bytes that a receive adds to each push: the lease.
+  /// The size of the lease, which a receive adds to each push.
   private static var leaseBytes: Int { 256 }
-  /// The parts that a document has once: a cursor, and the details of problems.
+  /// The size of the parts that a response has only once: a cursor, and the details of problems.
   private static var documentBytes: Int { 64 << 10 }
 
   package func storeProblems() -> [SettingProblem] {

@@ -8,8 +8,9 @@ import ProxyCodec
 import TLSEngine
 import UpstreamSession
 
-/// All settings. Each value is stored in a type of the target that uses it, which also defines its default. Values
-/// without such a type are declared here. `Setting.all` defines how each is named, read and explained.
+/// All settings. Each value is stored in a type that belongs to the module that uses the value, and that also defines
+/// its default. Values without such a type are declared here. `Setting.all` defines how each setting is named, read and
+/// explained.
 package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
   /// Number of event loops; 0 means one per usable processor.
@@ -19,11 +20,12 @@ package struct GatewaySettings: Equatable, Sendable {
   package var authentication = AuthenticationSettings()
   package var http = HTTP()
   package var limits = Limits()
-  /// The session `default`, which `upstream` and `delivery` at the top of the file describe.
+  /// The session `default`, which `upstream` and `delivery` at the top level of the file describe.
   package var session = SessionConfiguration()
   /// The sessions of `sessions`, in the order of the file.
   package private(set) var sessions: [NamedSession] = []
-  /// The position of each name in `sessions`. Every setting of a named session is found by its name.
+  /// The position of each name in `sessions`. It makes look-ups fast, since every setting of a named session is found
+  /// by the name.
   private var positions: [String: Int] = [:]
   /// The profiles from which clients create sessions, in the order of the file.
   package private(set) var profiles: [SessionProfile] = []
@@ -44,17 +46,17 @@ package struct GatewaySettings: Equatable, Sendable {
     package let name: String
     package var configuration = SessionConfiguration()
 
-    /// The prefix of its setting paths.
+    /// The prefix of the session's setting paths.
     package var pathPrefix: String { name == SessionName.default ? "" : "sessions.\(name)." }
   }
 
-  /// The sessions to start: the default session if it has a URL, then the named sessions.
+  /// The sessions that are started: the default session, if it has a URL, and the named sessions.
   package var configuredSessions: [NamedSession] {
     let hasDefault = session.upstream.url != nil
     return (hasDefault ? [NamedSession(name: SessionName.default, configuration: session)] : []) + sessions
   }
 
-  /// The session with this name. If there is none, it has defaults and cannot be set.
+  /// The session with this name. If there is no such session, reading returns the defaults and writing has no effect.
   subscript(named name: String) -> SessionConfiguration {
     get { positions[name].map { sessions[$0].configuration } ?? SessionConfiguration() }
     set {
@@ -68,7 +70,7 @@ package struct GatewaySettings: Equatable, Sendable {
     sessions.append(session)
   }
 
-  /// The profile with this name. If there is none, it has defaults and cannot be set.
+  /// The profile with this name. If there is no such profile, reading returns the defaults and writing has no effect.
   subscript(profile name: String) -> SessionProfile {
     get { profiles.first { $0.name == name } ?? SessionProfile(name: name) }
     set {
@@ -79,8 +81,8 @@ package struct GatewaySettings: Equatable, Sendable {
   /// Adds a profile whose name is new.
   mutating func add(_ profile: SessionProfile) { profiles.append(profile) }
 
-  /// Replaces the sessions with the sessions of `old`. Each session takes its configuration from these settings if they
-  /// contain it, and otherwise keeps its own configuration.
+  /// Replaces the sessions by the sessions of `old`. A session that these settings also contain gets its configuration
+  /// from these settings. Any other session keeps its configuration.
   mutating func keepSessions(of old: GatewaySettings) {
     let configured = self
     sessions = []
@@ -170,7 +172,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package init() {}
   }
 
-  /// The event, apart from SIGHUP, that reloads the configuration.
+  /// The event that reloads the configuration, in addition to SIGHUP.
   package enum Reload: String, CaseIterable, Sendable {
     /// A change of the configuration's files.
     case watch
@@ -178,7 +180,7 @@ package struct GatewaySettings: Equatable, Sendable {
     case signal
   }
 
-  /// The longest times of the steps of a shutdown, in their order.
+  /// The maximum durations of the steps of a shutdown, in the order of the steps.
   package struct Shutdown: Equatable, Sendable {
     package var pause = TimeSpan.zero
     package var drain = TimeSpan.seconds(10)

@@ -15,7 +15,7 @@ package enum ListenerAddress {
     }
     guard let colon = text.lastIndex(of: ":") else { return nil }
     let digits = text[text.index(after: colon)...]
-    // Digits only: the standard library would also accept a sign.
+    // Only digits are accepted, since `UInt16` would also accept a sign.
     guard digits.utf8.allSatisfy(ASCII.isDigit), let port = UInt16(digits) else { return nil }
     var host = String(text[..<colon])
     if host.hasPrefix("["), host.hasSuffix("]") {

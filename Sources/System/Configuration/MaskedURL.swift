@@ -5,10 +5,11 @@ import HTTPCodec
 package enum MaskedURL {
   private static let mask = "***"
 
-  /// `text` with userinfo, query and fragment replaced. If the parts are ambiguous, more is replaced: the text may be
-  /// a misspelt URL.
+  /// `text` with userinfo, query and fragment replaced. The text may be a misspelt URL, so if its parts are ambiguous,
+  /// more of it is replaced.
   ///
-  /// - Parameter impliedScheme: the scheme of a text without one, such as `redis`; nil if such a text is not a URL.
+  /// - Parameter impliedScheme: the scheme of a text that has no scheme, such as `redis`; nil if a text without a
+  ///   scheme is not a URL.
   package static func text(_ text: String, impliedScheme: String? = nil) -> String {
     if text.isEmpty { return "" }
     if let impliedScheme, !text.contains("://") {
@@ -21,11 +22,11 @@ package enum MaskedURL {
     let rest = text[separator.upperBound...]
     let queryStart = rest.firstIndex { $0 == "?" || $0 == "#" } ?? rest.endIndex
     let query = rest[queryStart...]
-    // An '@' behind a '?' may end a password that contains the '?'.
+    // If an '@' follows a '?', the '?' may be part of a password, which ends at the '@'.
     guard !query.contains("@") else { return "\(scheme)://\(mask)" }
     var shown = rest[..<queryStart]
     var userinfo = ""
-    // A password may contain an unescaped '/', too: the last '@' counts.
+    // A password may also contain an unescaped '/', so the userinfo ends at the last '@'.
     if let at = shown.lastIndex(of: "@") {
       userinfo = mask + "@"
       shown = shown[shown.index(after: at)...]
@@ -36,10 +37,11 @@ package enum MaskedURL {
     return "\(scheme)://\(userinfo)\(shown)" + (query.isEmpty ? "" : "?\(mask)")
   }
 
-  /// A longer scheme is more likely a secret that was written in the wrong place.
+  /// The text before `://` is not shown if it is longer than this: it is probably a secret that was written in the
+  /// wrong place.
   private static let longestShownScheme = 8
 
-  /// `host`, `host:port` or `[address]:port`. Only digits may follow a colon: anything else may be a password.
+  /// `host`, `host:port` or `[address]:port`. Only digits may follow a colon, since any other text may be a password.
   private static func isAuthority(_ text: Substring) -> Bool {
     var rest = text
     if rest.hasPrefix("["), let close = rest.firstIndex(of: "]") {

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// A value as it is used and as it was written.
+/// A value, both as it is used and as it was written.
 struct WrittenValue {
   /// The text with each reference replaced by its value.
   let value: String
@@ -9,7 +9,7 @@ struct WrittenValue {
   let place: String
 
   var hasReferences: Bool { value != text }
-  /// Whether the text is a single reference, which reveals nothing of the value.
+  /// Whether the text is a single reference, so that it reveals nothing about the value.
   var isReference: Bool {
     hasReferences && text.hasPrefix("${") && text.firstIndex(of: "}") == text.indices.last
   }
@@ -22,7 +22,7 @@ struct SecretReferenceReader {
   let paths: PathResolver
 
   /// Returns `text` with its references replaced. The last line break of a file is removed. If `isSecret`, errors
-  /// repeat nothing of `text`.
+  /// contain no part of `text`.
   func resolve(_ text: String, at place: String, isSecret: Bool) throws(ConfigurationError) -> WrittenValue {
     var result = ""
     var rest = Substring(text)
@@ -55,7 +55,7 @@ struct SecretReferenceReader {
           place: place, message: "file '\(path)' is not UTF-8 text of at most \(YAMLDocument.maximumBytes) bytes")
       }
       var content = String(decoding: bytes, as: UTF8.self)
-      // A line break of two characters is one Character.
+      // In Swift, CRLF is one Character.
       if content.last == "\n" || content.last == "\r\n" { content.removeLast() }
       return content
     }

@@ -17,7 +17,7 @@ enum ServiceLink {
       case "SERVICE":
         if rest.first == "HOST" && rest.count == 1 || rest.first == "PORT" { return true }
       case "PORT":
-        // A mistaken setting would have a number here, not a URL.
+        // The value of a service link is a URL. If the variable were meant as a setting, its value would be a number.
         if rest.isEmpty { return protocols.contains { value.hasPrefix($0.lowercased() + "://") } }
         if isPort(rest) { return true }
       default: continue

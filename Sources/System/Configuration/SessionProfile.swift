@@ -5,17 +5,17 @@ import WebSocketCodec
 /// A profile: the configuration of sessions that clients create, with variables whose values the clients choose.
 package struct SessionProfile: Equatable, Sendable {
   package let name: String
-  /// Its `upstream` has no URL: `url` and `fallbackURLs` replace it.
+  /// The configuration of the sessions. Its `upstream` has no URLs: `url` and `fallbackURLs` have them, with variables.
   package var configuration = SessionConfiguration()
   package var variables: [ProfileVariable] = []
   package var rules = ConnectionRules()
-  /// nil if it is not set.
+  /// The template of the URL; nil if it is not set.
   package var url: URLTemplate?
   package var fallbackURLs: [URLTemplate] = []
 
   package init(name: String) { self.name = name }
 
-  /// The prefix of its setting paths.
+  /// The prefix of the profile's setting paths.
   package var pathPrefix: String { "profiles.\(name)." }
 
   var urls: [URLTemplate] { (url.map { [$0] } ?? []) + fallbackURLs }
@@ -34,7 +34,7 @@ package struct SessionProfile: Equatable, Sendable {
         throw VariableError(reason)
       }
     }
-    // A value is printable ASCII, and cannot end a field.
+    // The value of a variable is printable ASCII, so it cannot end a field.
     upstream.fields = upstream.fields.map { field in
       RequestField(name: field.name, value: VariableText(field.value).replaced { values[$0] ?? "{\($0)}" })
     }
@@ -54,8 +54,8 @@ package struct SessionProfile: Equatable, Sendable {
     return upstream
   }
 
-  /// The settings with a sample URL, in which every variable has the value `x`. It has the scheme of each session's
-  /// URL.
+  /// The settings with a sample URL, in which every variable has the value `x`. The sample URL has the same scheme as
+  /// the URL of each session.
   package var sample: UpstreamSettings {
     var upstream = configuration.upstream
     upstream.url = url?.sample

@@ -1,7 +1,7 @@
 /// One setting: its path, accepted values and summary, and where its value is stored. The file, the environment, the
 /// flags and the help all use this declaration.
 ///
-/// The tables (`Settings+HTTP.swift` and its neighbours) declare them with a `SettingScope`.
+/// The tables (`Settings+HTTP.swift` and the other `Settings+` files) declare settings with a `SettingScope`.
 package struct Setting {
   /// Dotted path in the file, such as `upstream.heartbeat.interval`.
   package let path: String
@@ -11,9 +11,9 @@ package struct Setting {
   package let flag: String?
   /// Whether the value is never displayed.
   package let isSecret: Bool
-  /// The accepted values, for errors: continues a sentence that begins with "use".
+  /// The accepted values, for the text of an error. It continues a sentence that begins with "use".
   package let expectation: String
-  /// Whether a reload changes it without a restart.
+  /// Whether a reload can change the setting without a restart.
   package let isReloadable: Bool
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   let isURL: Bool
@@ -26,7 +26,7 @@ package struct Setting {
   let shape: Shape
   /// Returns the value as it is written in the file.
   package let format: (GatewaySettings) -> String
-  /// Copies the value.
+  /// Copies the value from `source` to `target`.
   package let copy: (_ source: GatewaySettings, _ target: inout GatewaySettings) -> Void
   private let words: [String]
 
@@ -35,7 +35,8 @@ package struct Setting {
     case scalar((String, inout GatewaySettings) throws(InvalidValue) -> Void)
     /// `isMapping`: the values are `key: value` pairs.
     case list(isMapping: Bool, ([String], inout GatewaySettings) throws(InvalidValue) -> Void)
-    /// YAML nodes. `isText`: one plain value, which needs no quotes in a variable.
+    /// The value consists of YAML nodes. `isText`: the value is usually one plain value, which needs no quotes in a
+    /// variable.
     case structure(isText: Bool, (StructureReader, YAMLNode, inout GatewaySettings) throws(ConfigurationError) -> Void)
   }
 
@@ -75,7 +76,7 @@ package struct Setting {
     "DRAWBRIDGE_" + path.uppercased().map { $0 == "." ? "_" : String($0) }.joined()
   }
 
-  /// Suggests the accepted word nearest to `word`, as a part of an error.
+  /// Suggests the accepted word that is nearest to `word`, for the text of an error.
   func suggestion(for word: String) -> String { Suggestion.text(for: word, among: words) }
 
   var isList: Bool { if case .list = shape { true } else { false } }

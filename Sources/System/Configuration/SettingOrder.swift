@@ -1,24 +1,25 @@
 /// The constraint that the value of a setting must not be above the value of another setting.
 ///
-/// If only the upper setting is set, and to less than the default of the lower setting, that default is lowered. If the
-/// lower setting is set, the order is an error. Settings that limit different things (`http.connections` and
-/// `http.connections_per_address`) have no order.
+/// If only the upper setting is set, to a value below the default of the lower setting, the lower setting gets that
+/// value instead of its default. If the lower setting is set to a larger value than the upper setting, that is an
+/// error. Settings that limit different things (`http.connections` and `http.connections_per_address`) have no order.
 struct SettingOrder {
   let lower: String
   let upper: String
-  /// The reason, as a part of the error.
+  /// The reason for the constraint, for the text of the error.
   let reason: String
-  /// Whether a violation is only a warning, because the lower setting merely has no effect above the upper setting.
+  /// Whether a violation is only a warning. It is if a larger value of the lower setting has no effect but does no
+  /// harm.
   let isWarning: Bool
   let isSatisfied: (GatewaySettings) -> Bool
   let lowerToUpper: (inout GatewaySettings) -> Void
 
-  /// Returns the problem in complete settings, or nil.
+  /// Returns the problem if complete settings violate the constraint, otherwise nil.
   func problem(in settings: GatewaySettings) -> SettingProblem? {
     isWarning || isSatisfied(settings) ? nil : SettingProblem(lower, .none, "it is above '\(upper)': \(reason)")
   }
 
-  /// Applies the constraint to `settings` and returns the error or warning, if there is one.
+  /// Applies the constraint to `settings`. Returns the error or warning, if there is one.
   ///
   /// - Parameters:
   ///   - all: the settings of the section and of the process.

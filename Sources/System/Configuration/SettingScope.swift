@@ -3,9 +3,9 @@ struct SettingScope<Root> {
   /// The prefix of the paths: `upstream.tls.`, or `sessions.NAME.upstream.tls.` for a named session.
   let prefix: String
   let root: WritableKeyPath<GatewaySettings, Root>
-  /// Whether the settings have flags. The settings of a named session have none.
+  /// Whether the settings have flags. The settings of a named session have no flags.
   var hasFlags = true
-  /// Whether a reload changes the settings without a restart.
+  /// Whether a reload can change the settings without a restart.
   var isReloadable = false
 
   /// Returns the scope of the section `name`, whose values are in `part`.
@@ -54,7 +54,7 @@ struct SettingScope<Root> {
       lowerToUpper: { _ in })
   }
 
-  /// Declares another constraint. `problems` returns its violations, with keys without the prefix.
+  /// Declares a constraint of another kind. `problems` returns its violations. The keys in them have no prefix.
   func rule(_ problems: @escaping (Root) -> [SettingProblem]) -> SettingRule {
     let (prefix, root) = (prefix, root)
     return SettingRule { settings in
@@ -76,8 +76,9 @@ struct SettingSection {
 }
 
 extension SettingSection {
-  /// The sections at the top of the file, in its order: the sections of the process, and of the session `default`.
-  /// (Computed on each access, because threads cannot share key paths.)
+  /// The sections at the top level of the file, in the order of the file: the sections of the process, and the sections
+  /// of the session `default`. The array is computed on each access, because key paths cannot be used by several
+  /// threads.
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
     let session = gateway.section(\.session, isReloadable: true)
@@ -106,8 +107,8 @@ extension SettingSection {
     return self.session(session) + [webhooks(session)]
   }
 
-  /// Returns the sections of the profile `name` below `profiles`: the sections of a session, whose URLs may have
-  /// variables, and the profile's own.
+  /// Returns the sections of the profile `name` below `profiles`: the sections of a session, in which the URLs may have
+  /// variables, and the sections that only a profile has.
   static func profile(_ name: String) -> [SettingSection] {
     let profile = SettingScope<SessionProfile>(
       prefix: "profiles.\(name).", root: \.[profile: name], hasFlags: false, isReloadable: true)
@@ -141,7 +142,7 @@ extension SettingScope {
 }
 
 extension Setting {
-  /// All settings of the top of the file, in its order.
+  /// All settings at the top level of the file, in the order of the file.
   package static var all: [Setting] { SettingSection.all.flatMap(\.settings) }
 
   /// Returns the settings of a named session.
@@ -150,8 +151,8 @@ extension Setting {
   /// Returns the settings of a profile.
   static func profile(_ name: String) -> [Setting] { SettingSection.profile(name).flatMap(\.settings) }
 
-  /// All settings, including the settings of named sessions. Settings of profiles are left out: they apply to new
-  /// sessions only, and a reload changes all of them.
+  /// All settings, including the settings of named sessions. Settings of profiles are left out, since they apply to new
+  /// sessions only and a reload can change all of them.
   package static func all(of settings: GatewaySettings) -> [Setting] {
     all + settings.sessions.flatMap { named($0.name) }
   }

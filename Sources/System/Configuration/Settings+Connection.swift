@@ -129,7 +129,7 @@ extension SettingSection {
     ]
   }
 
-  /// Only the limits that the strategy uses are compared.
+  /// Compares only the limits that the strategy for reconnects uses.
   private static func reconnectOrders(_ upstream: SettingScope<UpstreamSettings>) -> [SettingOrder] {
     let reconnect = upstream.section("reconnect", \.session.backoff)
     return [
@@ -142,7 +142,8 @@ extension SettingSection {
     ]
   }
 
-  /// Validates subprotocols and header fields by the rules of the handshake, each together with the values before it.
+  /// Validates subprotocols and header fields by the rules of the handshake. Each value is validated together with the
+  /// values before it, so that the problem names the value that causes it.
   private static func requestProblems(_ upstream: UpstreamSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
     var request = ClientHandshake.Request(target: "/", host: "localhost")

@@ -54,11 +54,11 @@ extension SettingSection {
       ("http", listeners.http), ("https", listeners.https), ("management", listeners.management),
       ("peers", listeners.peers),
     ] {
-      // One of `http` and `https` suffices.
+      // An empty list is a problem for `management`. It is a problem for `http` only if `https` is empty, too.
       if addresses.isEmpty, key != "https", key != "peers", key != "http" || listeners.https.isEmpty {
         problems.append(SettingProblem(key, .none, "it is empty: set at least one address"))
       }
-      // Port 0 is a different port each time.
+      // Two addresses with port 0 do not conflict, since the kernel picks a different port for each.
       for (index, address) in addresses.enumerated() where !seen.insert(address).inserted && address.port != 0 {
         problems.append(
           SettingProblem(

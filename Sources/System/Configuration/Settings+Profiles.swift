@@ -48,7 +48,7 @@ extension SettingSection {
     ]
   }
 
-  /// The problems that can be found before a client creates a session.
+  /// The problems of a profile that can be found before a client creates a session.
   private static func problems(_ profile: SessionProfile) -> [SettingProblem] {
     guard profile.url != nil else {
       return [SettingProblem("upstream.url", .missing, "every profile needs a URL")]
@@ -89,9 +89,9 @@ extension SettingSection {
 }
 
 extension SettingSection {
-  /// The setting with a secret that a session sends to its upstream and that a client must not learn; nil if there is
-  /// none. A header field counts as secret, as it does after a redirect to another host, unless its value depends on
-  /// the client.
+  /// The setting with a secret that a session sends to its upstream, and that a client must not learn; nil if there is
+  /// no such setting. A header field is treated as a secret, as in redirections to another host, unless its value
+  /// depends on the client.
   fileprivate static func secret(in upstream: UpstreamSettings) -> String? {
     if upstream.conventions.credential.source != nil { return "'upstream.credential'" }
     if upstream.urls.contains(where: { $0.basicAuthorization != nil }) { return "the credentials in the URL" }

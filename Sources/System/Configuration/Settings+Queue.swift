@@ -2,7 +2,8 @@ import ByteStreams
 import Outbox
 import UpstreamSession
 
-/// The queue of messages for the upstream. It outlives connections, so a reload does not change it.
+/// The settings of the queue of messages for the upstream. The queue outlives connections, so a reload does not change
+/// these settings.
 extension SettingSection {
   static func queue(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     let queue = upstream.section("queue", \.outbox, isReloadable: false)

@@ -31,7 +31,7 @@ extension SettingSection {
     addedParameters(upstream.urls, upstream, prefix: "")
   }
 
-  /// The problems of URLs that contain parameters which the gateway adds itself.
+  /// The problems of URLs with query parameters that the gateway itself adds.
   static func addedParameters(
     _ urls: [WebSocketURL], _ upstream: UpstreamSettings, prefix: String
   ) -> [SettingProblem] {
@@ -84,7 +84,7 @@ extension StructureReader {
   fileprivate static let namespaceMembers: [ValueSchema.Member] = [
     .init("name", .text), .init("auth", .text), .init("required", .boolean),
   ]
-  /// Each namespace costs a round trip when a connection opens.
+  /// Maximum number of namespaces. Each namespace needs a round trip when a connection opens.
   private static var namespaceLimit: Int { 64 }
   private static var parameterLimit: Int { 64 }
 

@@ -42,7 +42,8 @@ extension SettingSection {
         shared(
           "wait_replicas", \.waitReplicas, .countOrAutomatic(0...16),
           "replicas of Redis that must have a change before it counts as stored; auto: 1 with Sentinels, else 0"),
-        // A request may be forwarded again to the next holder, which recognises it for more than two leases.
+        // The maximum is low, since a request may be forwarded again to the next holder, which must recognise it for
+        // more than two leases.
         shared(
           "lease", \.lease, .duration(.seconds(2)...(.seconds(30))),
           "how long a silent gateway remains the holder of its sessions; then another gateway takes over"),
@@ -60,7 +61,8 @@ extension SettingSection {
 
   private static func sharedProblems(_ store: SharedStoreSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
-    // Redis chooses the slot of a key by the part in braces, and a space separates the fields of an entry.
+    // The prefix must not contain braces, by which Redis chooses the slot of a key, or a space, which separates the
+    // fields of an entry.
     if store.prefix.utf8.count > 64
       || !store.prefix.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x7B && $0 != 0x7D })
     {
@@ -92,7 +94,8 @@ extension SettingSection {
       problems.append(
         SettingProblem("store.url", .missing, "'store.engine' is redis: set it, such as redis://127.0.0.1:6379"))
     }
-    // Required, without a default: otherwise two installations on one Redis could mix their messages unnoticed.
+    // The prefix is required and has no default: with a default, two installations that use one Redis could mix their
+    // messages unnoticed.
     if settings.sharedStore.prefix.isEmpty {
       problems.append(
         SettingProblem(

@@ -10,7 +10,8 @@ package struct SharedStoreSettings: Equatable, Sendable {
     let text: String
   }
 
-  /// The server. With Sentinels, its host is ignored, but its user, password, database and scheme are used.
+  /// The server. If there are Sentinels, the host of this URL is ignored, but the user, password, database and scheme
+  /// are used.
   package var location: Location?
   /// The Sentinels. If empty, `location` is the server.
   package var sentinels: [Location] = []
@@ -21,15 +22,15 @@ package struct SharedStoreSettings: Equatable, Sendable {
   package var tls = TLSClientSettings()
   /// The prefix of all keys. Gateways with the same prefix share their sessions.
   package var prefix = ""
-  /// Number of Redis replicas that must have a change before it counts as stored. nil means 1 with Sentinels, otherwise
-  /// 0.
+  /// Number of Redis replicas that must have a change before the change is treated as stored. nil means 1 with
+  /// Sentinels, and 0 without.
   package var waitReplicas: Int?
-  /// How long a gateway keeps its sessions after its last heartbeat.
+  /// How long a gateway remains the holder of its sessions after its last heartbeat.
   package var lease = TimeSpan.seconds(5)
 
   package init() {}
 
-  /// The server with the password. With Sentinels and without a URL, its host is a placeholder.
+  /// The server with the password. If there are Sentinels and no URL, the host is a placeholder.
   package var server: RedisURL? {
     var url = location?.url
     if url == nil, !sentinels.isEmpty { url = try? RedisURL("redis://sentinel") }

@@ -58,10 +58,10 @@ extension StructureReader {
     let name = text.dropFirst(4)
     let isValid: Bool =
       if text.hasPrefix("dns:") {
-        // A star for one label, as in certificates.
+        // A DNS name may begin with a star that stands for one label, as in certificates.
         !name.dropFirst(name.hasPrefix("*.") ? 2 : 0).contains("*")
       } else {
-        // A final star, as in the names of sessions and topics.
+        // A URI may end with a star, as the patterns of sessions and topics may.
         text.hasPrefix("uri:") && !name.dropLast(name.hasSuffix("*") ? 1 : 0).contains("*")
       }
     guard isValid, !name.isEmpty, text.utf8.count <= Self.certificateNameLength else {

@@ -102,7 +102,7 @@ extension StructureReader {
 
   // MARK: Members
 
-  /// The text with its references replaced. Errors do not repeat it.
+  /// Returns a text with its references replaced. Errors do not contain the text.
   private func secretText(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
     let references = SecretReferenceReader(environment: environment, readFile: readFile, paths: paths)
     return try references.resolve(try scalar(node, key), at: place(node), isSecret: true).value
@@ -173,7 +173,7 @@ extension StructureReader {
     return times
   }
 
-  /// `{allow: […]}`, as in a profile.
+  /// Reads the allowed addresses: `{allow: […]}`, as in a profile.
   private func allowedAddresses(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [AddressBlock] {
     var blocks: [AddressBlock] = []
     for (_, value) in try members(node, key, ["allow"]) {
@@ -188,7 +188,7 @@ extension StructureReader {
     return blocks
   }
 
-  /// Maximum number of blocks. Each address of a name is compared with all of them.
+  /// Maximum number of blocks of addresses. Each address of a name is compared with all blocks.
   private static let addressLimit = 64
 
   private func number(
@@ -225,7 +225,7 @@ extension ValueFormat where Value == [WebhookSettings] {
 }
 
 extension StructureText {
-  /// Formats webhooks without secrets. The path of a URL is often secret, so it is masked.
+  /// Formats webhooks without their secrets. The path of a URL is masked, since it is often secret.
   static func text(of webhooks: [WebhookSettings]) -> String {
     let items = webhooks.map { webhook in
       var members = [

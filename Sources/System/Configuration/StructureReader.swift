@@ -144,7 +144,7 @@ struct StructureReader {
   // MARK: Matchers
 
   /// Returns a matcher of messages that change the session, such as a refusal. Such a matcher must not search the whole
-  /// message, since the text of a chat could then trigger it.
+  /// message: if it did, a text that a user writes could trigger it.
   func strictMatcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     let matcher = try matcher(node, key)
     guard matcher?.searchesText != true else {
@@ -156,7 +156,8 @@ struct StructureReader {
     return matcher
   }
 
-  /// Returns nil for empty text. Plain text must equal the whole message. A list has alternatives.
+  /// Reads a matcher. A plain text matches a message that is equal to it. A list has alternatives. Returns nil for an
+  /// empty text.
   func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     var alternatives: [[Matcher.Condition]] = []
     if case .sequence(let items) = node.value {
@@ -298,7 +299,7 @@ struct StructureReader {
 
   // MARK: Calls
 
-  /// Returns nil for empty text.
+  /// Reads how replies are assigned to calls. Returns nil for an empty text.
   func correlation(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Correlation? {
     if case .scalar(let text) = node.value {
       if text.isEmpty { return nil }
@@ -344,7 +345,8 @@ struct StructureReader {
     return Correlation(request: request, replies: replies, ignore: ignore, ids: ids)
   }
 
-  /// A pointer, or a list of pointers with matchers. The first entry that applies to a message counts.
+  /// Reads the forms of replies: a pointer, or a list of pointers with matchers. For a message, the first entry that
+  /// applies is used.
   private func replies(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [Correlation.Reply] {
     guard case .sequence(let items) = node.value else {
       return try pointer(node, key).map { [Correlation.Reply($0, .any)] } ?? []

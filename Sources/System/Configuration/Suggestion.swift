@@ -1,21 +1,23 @@
-/// Finds the word that was probably meant by a misspelt word.
+/// Finds the word that a misspelt word was probably meant to be.
 package enum Suggestion {
   /// Returns the word nearest to `word`, if it is near enough. Case is ignored.
   package static func nearest(to word: String, among words: [String]) -> String? {
     let typed = word.lowercased()
-    // A number is not a misspelling of another number.
+    // Words without letters get no suggestion, since a number is not a misspelling of another number.
     guard typed.contains(where: \.isLetter) else { return nil }
     if typed.count > 2, let whole = words.first(where: { $0.lowercased().hasPrefix(typed) }) { return whole }
     let limit = typed.count < 6 ? 1 : typed.count < 12 ? 2 : 3
-    // The distance is at least the difference of the lengths, so most words need no comparison.
+    // The distance of two words is at least the difference of their lengths, so most words can be excluded without a
+    // comparison.
     let candidates = words.filter { abs($0.utf8.count - word.utf8.count) <= limit }
     let best = candidates.map { (distance(typed, $0.lowercased()), $0) }.min { $0.0 < $1.0 }
     guard let best, best.0 <= limit else { return nil }
     return best.1
   }
 
-  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: a name with the
-  /// same last part that contains all parts of `name` in order, else the nearest by spelling.
+  /// Returns the name nearest to `name`, for names of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`). A
+  /// name that contains all parts of `name` in order and has the same last part is preferred. If there is none, the
+  /// nearest spelling is returned.
   package static func nearest(toName name: String, among names: [String], separator: Character) -> String? {
     let parts = name.split(separator: separator)
     let longer = names.map { ($0.split(separator: separator), $0) }

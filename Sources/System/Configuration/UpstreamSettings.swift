@@ -9,7 +9,7 @@ import WebSocketCodec
 
 /// The settings of one session's upstream.
 package struct UpstreamSettings: Equatable, Sendable {
-  /// nil if it is not set.
+  /// The URL; nil if it is not set.
   package var url: WebSocketURL? {
     didSet { updateEndpointCount() }
   }
@@ -23,7 +23,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var compressionOffer = CompressionOffer()
   package var limits = WebSocketLimits()
   package var tls = TLSClientSettings()
-  /// nil to connect directly.
+  /// The proxy; nil if connections are direct.
   package var proxy: ProxyURL?
   /// Upstreams to connect to without the proxy.
   package var proxyBypass = ProxyBypass()
@@ -32,10 +32,10 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var conventions = UpstreamConventions() {
     didSet { applyConventions() }
   }
-  /// Whether each message of a client must be checked for subscriptions. Computed once.
+  /// Whether each message of a client must be checked for subscriptions. Derived from `conventions` when they are set.
   package private(set) var keepsSubscriptions = false
-  /// Where connections may lead, also after a redirect; nil for a configured session, whose hosts the operator has
-  /// chosen.
+  /// The hosts and addresses to which connections may lead, directly or by a redirection; nil for a configured session,
+  /// whose hosts the operator has chosen.
   package var connectionRules: ConnectionRules?
   /// Maximum time that sent bytes may stay unacknowledged before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
@@ -45,7 +45,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   }
   /// How long to wait for a credential command to exit after it was killed.
   package static var killGracePeriod: TimeSpan { .seconds(1) }
-  /// Unsent bytes of a connection at which sending pauses, and at which it continues.
+  /// The number of unsent bytes of a connection at which sending pauses, and the number at which it continues.
   package var highWater = 256 << 10
   package var lowWater = 64 << 10
   /// Maximum number of bytes read in one turn, before other connections of the loop are served.
@@ -53,7 +53,7 @@ package struct UpstreamSettings: Equatable, Sendable {
 
   /// Creates settings without a URL.
   package init() {
-    // An observer does not run inside an initializer.
+    // This must be called here, since property observers do not run inside an initializer.
     applyConventions()
   }
 
@@ -65,10 +65,10 @@ package struct UpstreamSettings: Equatable, Sendable {
     updateEndpointCount()
   }
 
-  /// In order of preference.
+  /// All URLs of the upstream, in order of preference.
   package var urls: [WebSocketURL] { (url.map { [$0] } ?? []) + fallbackURLs }
 
-  /// nil if compression is not offered.
+  /// The offer of compression; nil if compression is not offered.
   package var compression: CompressionOffer? {
     get { offersCompression ? compressionOffer : nil }
     set {
@@ -77,19 +77,19 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
 
-  /// Whether these settings can replace `old` only through a new connection. Topics are read from each push as it
-  /// arrives.
+  /// Whether these settings can replace `old` only by a new connection. A change of topics needs no new connection,
+  /// since topics are read from each push when it arrives.
   package func needsConnection(after old: UpstreamSettings) -> Bool {
     var old = old
     old.conventions.topics = conventions.topics
     return self != old
   }
 
-  /// Whether the origin of `url` is configured. Otherwise, a redirection led to it.
+  /// Whether the origin of `url` is configured. If it is not, a redirection has led to `url`.
   package func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
 
-  /// Returns the header fields of the opening request to `url`. Configured fields count as secrets and are sent to
-  /// configured origins only, except Origin and User-Agent.
+  /// Returns the header fields of the opening request to `url`. Configured fields are treated as secrets, except Origin
+  /// and User-Agent, and so are sent to configured origins only.
   package func fields(for url: WebSocketURL) -> [(name: String, value: String)] {
     var fields = self.fields.map { ($0.name, $0.value) }
     if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.0.lowercased()) } }
@@ -108,20 +108,22 @@ package struct UpstreamSettings: Equatable, Sendable {
 
   private mutating func updateEndpointCount() { session.endpoints.count = max(1, urls.count) }
 
-  /// Derives the settings of the session machine, which needs the times of messages but not their content.
+  /// Derives the settings of the session machine from the conventions. The machine needs the times of messages, but not
+  /// their contents.
   private mutating func applyConventions() {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
     let declaration = conventions.declaration
-    // Only `limits.setup` limits the steps of the protocol. It is at most a day.
+    // Steps of the protocol have no timeouts of their own. `limits.setup` limits all of them together, and is at most a
+    // day.
     let steps = (declaration?.steps ?? []).map {
       SetupStep(expectsResponse: true, timeLimit: .minutes(24 * 60), isOptional: $0.isOptional)
     }
     session.setup = steps + session.setup
     session.liveness.endsConnection = declaration?.capabilities.contains(.announcedHeartbeats) != true
     let client = conventions.client
-    // One timeout for secrets, one for the files of `upstream.tls`. The driver limits each; the session's limit is a
-    // safeguard.
+    // The limit is the sum of two timeouts, for secrets and for the files of `upstream.tls`. The driver applies each of
+    // them. The limit of the session is only a safeguard.
     session.limits.preparing = fileTimeout + fileTimeout
     if case .command(_, let limit)? = conventions.credential.source {
       session.limits.preparing = session.limits.preparing + limit + Self.killGracePeriod
@@ -144,7 +146,8 @@ package struct RequestField: Hashable, Sendable {
 }
 
 extension TLSClientSettings {
-  /// The files of the client certificate, each empty if it is not set. A rule requires both or none.
+  /// The files of the client certificate. A path is empty if it is not set. A rule requires that both are set or
+  /// neither is.
   var certificateFile: String {
     get { clientCertificate?.certificateFile ?? "" }
     set { setClientCertificate(newValue, keyFile) }

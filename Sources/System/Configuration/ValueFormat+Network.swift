@@ -10,7 +10,7 @@ import WebSocketCodec
 
 private let urlExample = "ws://127.0.0.1:9000/ or wss://example.org/socket"
 
-/// Reads a URL. The error names the mistake, or gives an example if the text is not a URL at all.
+/// Reads a URL. The error names the mistake, or gives an example if the text does not look like a URL.
 private func readURL(_ text: String) throws(InvalidValue) -> WebSocketURL {
   do throws(WebSocketURLError) {
     return try WebSocketURL(text)
@@ -157,7 +157,8 @@ extension ValueFormat where Value == TrustedProxies {
   }
 }
 
-/// An asterisk is legal in a host name, but a setting that contains one is meant as a pattern.
+/// Returns false for a host with an asterisk. An asterisk is legal in a host name, but an operator who writes it means
+/// a pattern.
 private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
   !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
 }

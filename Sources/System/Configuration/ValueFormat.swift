@@ -5,15 +5,16 @@ struct ValueFormat<Value> {
   enum Reader {
     /// A single text.
     case scalar((String) throws(InvalidValue) -> Value)
-    /// A list of texts. `isMapping`: `key: value` pairs, a mapping in the file and one line each in a variable.
+    /// A list of texts. `isMapping`: the texts are `key: value` pairs. In the file they are a mapping. In a variable,
+    /// each pair is a line.
     case list(isMapping: Bool, ([String]) throws(InvalidValue) -> Value)
-    /// YAML nodes, also in a variable. `isText`: a variable contains the text without quotes.
+    /// YAML nodes, in the file and in a variable. `isText`: in a variable, the value is a text without quotes.
     case structure(isText: Bool, (StructureReader, YAMLNode, _ key: String) throws(ConfigurationError) -> Value)
   }
 
-  /// The accepted values, for errors: continues a sentence that begins with "use".
+  /// The accepted values, for the text of an error. It continues a sentence that begins with "use".
   let expectation: String
-  /// The accepted words, if the values are words: an error suggests the nearest.
+  /// The accepted words, if the values are words. An error suggests the nearest of them.
   var words: [String] = []
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   var isURL = false
@@ -83,9 +84,9 @@ extension ValueFormat {
       }, format: { StructureText.list($0.map(format)) })
   }
 
-  /// YAML nodes, read by a method of `StructureReader`.
+  /// A format of YAML nodes that a method of `StructureReader` reads.
   ///
-  /// - Parameter isText: a variable contains the text without quotes.
+  /// - Parameter isText: whether the value in a variable is a text without quotes.
   static func structure(
     _ expectation: String, isText: Bool = false, schema: ValueSchema = .text,
     read: @escaping (StructureReader) -> (YAMLNode, String) throws(ConfigurationError) -> Value,

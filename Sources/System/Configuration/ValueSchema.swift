@@ -3,8 +3,8 @@ import JSONCodec
 
 /// The values that a setting accepts, for the JSON Schema of the configuration (draft 7).
 ///
-/// It is as strict as an editor needs, and never stricter than the reader of the setting: in place of a value, a text
-/// may refer to a file or a variable, and numbers may be quoted.
+/// It is as strict as an editor needs, and never stricter than the reader of the setting. So it allows a text in place
+/// of any value, since the text may refer to a file or a variable, and it allows quoted numbers.
 indirect enum ValueSchema: Equatable, Sendable {
   /// Any plain value.
   case text
@@ -14,11 +14,11 @@ indirect enum ValueSchema: Equatable, Sendable {
   case size(ClosedRange<Int>)
   case duration(ClosedRange<TimeSpan>)
   case words([String])
-  /// A list; a single element needs no brackets.
+  /// A list of texts. A single element needs no brackets.
   case texts
   /// A list of mappings; empty text is an empty list.
   case list(ValueSchema)
-  /// Keys that the schema does not name, with values of one kind. `orLines`: also a list of `key: value` texts.
+  /// A mapping with any keys, whose values are of one kind. `orLines`: a list of `key: value` texts is accepted, too.
   case pairs(ValueSchema, orLines: Bool = false)
   /// These keys and no others.
   case members([Member], required: [String] = [])
@@ -58,7 +58,7 @@ indirect enum ValueSchema: Equatable, Sendable {
         (
           "anyOf",
           .array([
-            // YAML reads 1.2 as a number.
+            // An editor's YAML reader takes a word such as 1.2 as a number, so the number is accepted, too.
             .object([("enum", .array(words.map { .text($0) } + words.filter { Double($0) != nil }.map { .number($0) }))]
             ),
             .object([("type", .text("string")), ("pattern", .text(Self.reference))]),
@@ -107,7 +107,7 @@ indirect enum ValueSchema: Equatable, Sendable {
 
   private static func pattern(_ text: String) -> SchemaNode { .text("^(\(text))$|\(reference)") }
 
-  /// The text of a setting's default as a value of JSON; nil if it is not a plain value.
+  /// The default of a setting as a JSON value, made from its text; nil if it is not a plain value.
   func defaultValue(_ text: String) -> SchemaNode? {
     switch self {
     case .boolean: text == "true" ? .word("true") : .word("false")
@@ -155,7 +155,8 @@ indirect enum SchemaNode: Equatable {
   /// Longest line of an array or object that is written on one line, in characters.
   private static var width: Int { 110 }
 
-  /// Writes an array or object on one line if it fits, and otherwise each element or member on a separate line.
+  /// Writes an array or object on one line if it fits. If it does not, writes each element or member on a separate
+  /// line.
   func write(into output: inout ByteQueue, indentation: Int = 0) {
     let isShort = width(atMost: Self.width - indentation) != nil
     switch self {

@@ -3,8 +3,8 @@ import CYAML
 
 /// The content of a node.
 ///
-/// Both types declare their conformances. They contain each other, so the compiler cannot always infer them: depending
-/// on the order of files, it reports a circular reference.
+/// `YAMLValue` and `YAMLNode` contain each other, so the compiler cannot always infer their conformances: depending on
+/// the order of files, it reports a circular reference. So both types declare their conformances.
 indirect enum YAMLValue: Sendable, ~BitwiseCopyable {
   case scalar(String)
   /// A scalar with the tag `!!binary`, decoded.
@@ -16,7 +16,7 @@ indirect enum YAMLValue: Sendable, ~BitwiseCopyable {
 /// A node of a YAML document, with its place for error messages.
 struct YAMLNode: Sendable, ~BitwiseCopyable {
   let value: YAMLValue
-  /// From 1.
+  /// The line of the node, from 1.
   let line: Int
   let column: Int
   /// Whether this is a null value (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
@@ -32,8 +32,8 @@ struct YAMLNode: Sendable, ~BitwiseCopyable {
 }
 
 /// Reads one YAML document with libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`),
-/// and the merge key (`<<`) adds the pairs of another mapping. Repetition by aliases is limited, since a few lines of
-/// them can expand to gigabytes.
+/// and the merge key (`<<`) adds the pairs of another mapping. The repetition of nodes by aliases is limited, since a
+/// few lines with aliases can expand to gigabytes.
 @safe
 struct YAMLDocument: ~Copyable {
   /// Maximum nesting depth. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
@@ -56,10 +56,11 @@ struct YAMLDocument: ~Copyable {
   private var anchors: [String: Anchor] = [:]
   private var repeatedNodes = 0
   private var repeatedBytes = 0
-  /// The nodes of anchors that were set again before an alias used them.
+  /// The nodes whose anchors were defined again before an alias had used them.
   private var replaced: [YAMLNode] = []
 
-  /// Returns the document in `text`, or nil if there is none. `file` is for messages. `warn` receives the warnings.
+  /// Returns the document in `text`, or nil if `text` contains no document. `file` is for messages. `warn` receives the
+  /// warnings.
   static func read(
     _ text: [UInt8], file: String, warn: (ConfigurationError) -> Void = { _ in }
   ) throws(ConfigurationError) -> YAMLNode? {
@@ -93,7 +94,7 @@ struct YAMLDocument: ~Copyable {
   }
 
   private mutating func parse() throws(ConfigurationError) -> YAMLNode? {
-    // libyaml reads from the memory during the whole parse.
+    // The text is copied to memory with a fixed address, since libyaml reads from this memory during the whole parse.
     let copy = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: max(text.count, 1))
     defer { unsafe copy.deallocate() }
     _ = unsafe copy.update(fromContentsOf: text)
@@ -124,7 +125,7 @@ struct YAMLDocument: ~Copyable {
 
   private func syntaxError(_ parser: yaml_parser_t) -> ConfigurationError {
     let problem = unsafe parser.problem.map { unsafe String(cString: $0) } ?? "unknown error"
-    // An error of libyaml's reader, which decodes, has an offset and no mark.
+    // An error of libyaml's reader, which decodes the text, has an offset instead of a mark.
     if unsafe parser.error == YAML_READER_ERROR {
       let (line, column) = unsafe place(ofByte: parser.problem_offset)
       return ConfigurationError(place: "\(file):\(line):\(column)", message: "not valid UTF-8 text: \(problem)")
@@ -160,7 +161,8 @@ struct YAMLDocument: ~Copyable {
     let mark = unsafe event.start_mark
     let (anchor, node) = unsafe try content(of: &event, mark, depth: depth)
     if let anchor {
-      // A value that begins with '&' by mistake would be lost. It may be a secret, so the message does not repeat it.
+      // A value that begins with '&' by mistake is read as an anchor of an empty value, and would be lost. It may be a
+      // secret, so the message does not contain it.
       if node.isNull, node.scalar?.isEmpty == true {
         throw fail(mark, "this anchor has no value: quote the value if it begins with '&'")
       }
@@ -246,8 +248,8 @@ struct YAMLDocument: ~Copyable {
   }
 
   /// Verifies the tag of a node. Settings have types of their own, so the tags of YAML's core schema (YAML 1.2 §10.3)
-  /// have no effect. Any other tag is an error, since the value would have another meaning without it. A value that
-  /// begins with '!' by mistake may be a secret, so the message does not repeat it.
+  /// have no effect. Any other tag is an error, since the value would have another meaning without its tag. A tag may
+  /// be a secret that begins with '!' by mistake, so the message does not contain it.
   private func verify(_ tag: UnsafeMutablePointer<yaml_char_t>?, _ mark: yaml_mark_t) throws(ConfigurationError) {
     guard let tag = unsafe name(tag), tag != "!" else { return }
     let kind = tag.hasPrefix(Self.tagPrefix) ? String(tag.dropFirst(Self.tagPrefix.count)) : ""
@@ -267,7 +269,7 @@ struct YAMLDocument: ~Copyable {
   }
 
   /// Returns `pairs` with the pairs of the merge key `<<`, a mapping or a list of mappings. The mapping's own keys take
-  /// precedence, then earlier mappings.
+  /// precedence over merged keys, and earlier mappings of the list over later mappings.
   private func merged(
     _ pairs: [(key: YAMLNode, value: YAMLNode)]
   ) throws(ConfigurationError) -> [(key: YAMLNode, value: YAMLNode)] {

@@ -8,7 +8,7 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
   case timedOut(TimeSpan)
   case exited(Int32)
   case killed(signal: Int32)
-  /// Its exit status is not available; the value is `errno` of waitpid(2).
+  /// The exit status of the program is not available. The value is `errno` of waitpid(2).
   case lost(Int32)
 
   package var description: String {
@@ -28,8 +28,8 @@ package enum ChildProcess {
   private static let pollMilliseconds: Int32 = 10
 
   /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit`
-  /// bytes. Its standard input is /dev/null; it inherits the environment and standard error of this process. At the
-  /// timeout or `limit`, its process group is killed. Blocks.
+  /// bytes. Its standard input is /dev/null; it inherits the environment and standard error of this process. If the
+  /// timeout passes or the output exceeds `limit`, its process group is killed. Blocks.
   package static func output(
     of command: [String], within span: TimeSpan, atMost limit: Int
   ) throws(ChildProcessError) -> [UInt8] {
@@ -45,7 +45,7 @@ package enum ChildProcess {
       output += piece[..<count]
     }
     guard output.count < limit else {
-      // The program may have more output than we read, and would then block on the full pipe forever.
+      // The program is killed, since it may have more output than we read, and would block on the full pipe for ever.
       _ = end(process, .timedOut(span))
       return output
     }

@@ -1,15 +1,15 @@
 /// The limits of the control groups (cgroups) that this process is in: version 2, and the controllers of version 1.
 ///
-/// The limits of ancestors apply, too. Inside a container, the kernel may report the path on the host, which does not
-/// exist there. The limits of the container are then at the mounted root.
+/// The limits of the ancestors of a group apply, too. Inside a container, the kernel may report the path that the group
+/// has on the host. If that path does not exist in the container, the limits of the container are at the mounted root.
 package struct ControlGroup {
   private let root: String
-  /// The path of this process by controller; the key of version 2 is empty.
+  /// The path of this process's group, by controller. The key for version 2 is empty.
   private var paths: [String: String] = [:]
 
   /// - Parameters:
-  ///   - root: where the hierarchies are mounted.
-  ///   - membership: lists this process's path in each of them (cgroups(7)).
+  ///   - root: the directory in which the hierarchies are mounted.
+  ///   - membership: the file that lists this process's path in each hierarchy (cgroups(7)).
   package init(root: String = "/sys/fs/cgroup", membership: String = "/proc/self/cgroup") {
     self.root = root
     for line in (SystemFile.read(membership) ?? "").split(separator: "\n") {
@@ -38,7 +38,8 @@ package struct ControlGroup {
     return limits.compactMap { Int($0) }.filter { (1..<Self.noLimit).contains($0) }.min()
   }
 
-  /// Version 1 reports 'no limit' as the largest number of pages. No machine has this much memory.
+  /// A number of bytes above which there is no limit: version 1 reports 'no limit' as the largest number of pages. No
+  /// machine has this much memory.
   private static let noLimit = 1 << 60
 
   /// `"max 100000"` is no limit; `"150000 100000"` is 1.5 processors.

@@ -7,7 +7,7 @@ struct Deadline {
 
   init(after span: TimeSpan) { time = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + span }
 
-  /// 0 once the deadline has passed, otherwise at least 1.
+  /// The milliseconds until the deadline: 0 if it has passed, otherwise at least 1.
   var remainingMilliseconds: Int32 {
     let left = time - MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     return left <= .zero ? 0 : Int32(clamping: left.nanoseconds / 1_000_000 + 1)

@@ -1,18 +1,18 @@
 import CLinux
 import Glibc
 
-/// A name in a directory, on the way to a file.
+/// A name in a directory, which is a part of the path of a file.
 struct DirectoryEntry: Hashable {
   let directory: String
   let name: String
 
   var path: String { directory == "/" ? "/" + name : directory + "/" + name }
 
-  /// As many symbolic links as the kernel follows in one path (path_resolution(7)).
+  /// The maximum number of symbolic links that the kernel follows in one path (path_resolution(7)).
   private static var linkLimit: Int { 40 }
 
-  /// Every name that decides which file `path` leads to, with symbolic links followed. A change to any of them can
-  /// change the file. The last entry is the file itself, or the first name that does not exist.
+  /// Returns every name that decides to which file `path` leads, with symbolic links followed. A change to any of them
+  /// can change the file. The last entry is the file itself, or the first name that does not exist.
   static func all(leadingTo path: String) -> [DirectoryEntry] {
     var entries: [DirectoryEntry] = []
     var directory = path.hasPrefix("/") ? "/" : "."
@@ -20,7 +20,8 @@ struct DirectoryEntry: Hashable {
     var links = 0
     while !rest.isEmpty {
       let entry = DirectoryEntry(directory: directory, name: rest.removeFirst())
-      // The links of `directory` have been followed, so the kernel and the text agree on its parent.
+      // All links in `directory` have been followed, so removing its last part gives the same parent that the kernel
+      // uses for `..`.
       guard entry.name != ".", entry.name != ".." else {
         if entry.name == ".." { directory = entry.path }
         continue

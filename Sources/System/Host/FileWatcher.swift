@@ -5,31 +5,34 @@ import Glibc
 /// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached
 /// through a symbolic link or directory that was replaced, as Kubernetes replaces `..data`.
 ///
-/// A change is reported once it has settled. The owner calls `readEvents` when `descriptor` is readable, and
-/// `takeChanges` at `deadline`. Used by one thread.
+/// A change is reported when it has settled. The owner calls `readEvents` when `descriptor` is readable, and
+/// `takeChanges` at `deadline`. Must be used by one thread only.
 package final class FileWatcher {
-  /// A change has settled when nothing has happened for this time: an editor may write, rename and change permissions.
+  /// A change has settled when no event has arrived for this time, since an editor may write a file, rename it and
+  /// change its permissions.
   private static var quietTime: TimeSpan { .milliseconds(200) }
   /// A file that changes all the time is reported this long after its first change.
   private static var longestDelay: TimeSpan { .seconds(2) }
-  /// The least time between two reports: each may read many files and replace connections.
+  /// The minimum time between two reports, since each report may cause many files to be read and connections to be
+  /// replaced.
   private static var reportInterval: TimeSpan { .seconds(2) }
-  /// Buffers of events read per call, so that a busy directory does not keep the thread from its other tasks.
+  /// Maximum number of buffers of events that are read per call, so that a busy directory does not keep the thread from
+  /// its other tasks.
   private static var readsPerCall: Int { 16 }
   private static var bufferBytes: Int { 16 * 1024 }
-  /// Events of the names in a directory, and of the directory itself. `IN_ATTRIB`, because a file may have become
-  /// readable.
+  /// The watched events of the names in a directory, and of the directory itself. `IN_ATTRIB` is among them, because a
+  /// file may have become readable.
   private static var mask: UInt32 {
     UInt32(
       IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
   }
 
-  /// Readable when there are events.
+  /// The inotify descriptor, which is readable when there are events.
   package let descriptor: Int32
   /// The last known fingerprint of each watched file; nil if it did not exist.
   private var files: [String: FileFingerprint?] = [:]
-  /// The watched names of each directory, by the directory's watch. A watch on a file itself has none, since its events
-  /// have no name.
+  /// The watched names of each directory, by the directory's watch. A watch on a file itself has no names, since its
+  /// events have none.
   private var names: [Int32: Set<String>] = [:]
   private var firstEvent: MonotonicTime?
   private var settledAt = MonotonicTime.distantFuture
@@ -45,8 +48,9 @@ package final class FileWatcher {
   /// Number of watches, one per directory on the way to a watched file, and one per file.
   package var watchCount: Int { names.count }
 
-  /// Watches these files and no others. A file that no longer has the given fingerprint counts as changed, so a change
-  /// between reading it and this call is not missed. Throws if a watch cannot be added, after adding the other watches.
+  /// Watches these files and no others. A file that no longer has the given fingerprint is reported as changed, so a
+  /// change between the read of the file and this call is not missed. If a watch cannot be added, adds the other
+  /// watches and throws.
   package func watch(_ files: [String: FileFingerprint?], now: MonotonicTime) throws(SystemError) {
     self.files = files
     let failure = addWatches()
@@ -54,7 +58,7 @@ package final class FileWatcher {
     if let failure { throw failure }
   }
 
-  /// When `takeChanges` has something to report.
+  /// The time at which `takeChanges` must be called because there are events.
   package var deadline: MonotonicTime { settledAt }
 
   /// Reads the events that have arrived.
@@ -78,11 +82,11 @@ package final class FileWatcher {
         let name = unsafe bytes[offset..<min(offset + length, bytes.count)].prefix { $0 != 0 }
         offset += length
         guard let names = names[watch] else {
-          // -1: events were lost. Any other unknown number belongs to a removed watch.
+          // -1 means that events were lost. Any other unknown number belongs to a watch that was removed.
           if watch == -1 { return true }
           continue
         }
-        // Without a name: the file or the directory itself has changed, or its watch has ended.
+        // An event without a name means that the file or the directory itself has changed, or that its watch has ended.
         if unsafe name.isEmpty || names.contains(String(decoding: name, as: UTF8.self)) { return true }
       }
       return false
@@ -95,8 +99,8 @@ package final class FileWatcher {
     settledAt = max(min(now + Self.quietTime, first + Self.longestDelay), nextReport)
   }
 
-  /// Returns the paths of the files that have changed since the last report, and watches the directories that lead to
-  /// the files now.
+  /// Returns the paths of the files that have changed since the last report. Updates the watches, since other
+  /// directories may now lead to the files.
   package func takeChanges(now: MonotonicTime) -> Set<String> {
     firstEvent = nil
     settledAt = .distantFuture
@@ -120,18 +124,19 @@ package final class FileWatcher {
     var names: [Int32: Set<String>] = [:]
     var failure: SystemError?
     func add(_ path: String, name: String?) {
-      // Adding a watch again returns the same number.
+      // If the watch already exists, inotify returns its number.
       let watch = unsafe inotify_add_watch(descriptor, path, Self.mask)
       if watch >= 0 {
         names[watch, default: []].formUnion(name.map { [$0] } ?? [])
       } else if name != nil || errno != ENOENT {
-        // It is no error if the file does not exist: its directory is watched.
+        // It is no error if the file does not exist, since its directory is watched.
         failure = failure ?? SystemError("inotify_add_watch", code: errno, subject: path)
       }
     }
     for path in files.keys {
       for entry in DirectoryEntry.all(leadingTo: path) { add(entry.directory, name: entry.name) }
-      // A container runtime may mount the file alone. Then nothing happens in its directory.
+      // The file itself is watched, too. A container runtime may mount the file alone, so that its directory has no
+      // events.
       add(path, name: nil)
     }
     for watch in self.names.keys where names[watch] == nil { inotify_rm_watch(descriptor, watch) }

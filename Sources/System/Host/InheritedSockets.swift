@@ -2,12 +2,13 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Listening sockets that the process was started with: the protocol of sd_listen_fds(3), which systemd and other
-/// supervisors use. Their queues of connections outlive the process, so a restart refuses no connection.
+/// The listening sockets with which the process was started. The protocol is sd_listen_fds(3), which systemd and other
+/// supervisors use. The connection queues of these sockets outlive the process, so no connection is refused during a
+/// restart.
 package struct InheritedSockets: Sendable {
   package struct Socket: Equatable, Sendable {
     package let descriptor: Int32
-    /// From `LISTEN_FDNAMES`; empty if there is none.
+    /// The name in `LISTEN_FDNAMES`; empty if the socket has no name.
     package let name: String
     package let address: SocketAddress
   }
@@ -19,8 +20,8 @@ package struct InheritedSockets: Sendable {
 
   /// The first descriptor (SD_LISTEN_FDS_START).
   private static var firstDescriptor: Int32 { 3 }
-  /// No configuration has this many listeners. A wrong number would make other descriptors of the process look like
-  /// sockets.
+  /// Maximum number of inherited sockets. No configuration has this many listeners. Without the limit, a wrong number
+  /// would make other descriptors of the process look like sockets.
   package static var maximumCount: Int { 64 }
 
   package let sockets: [Socket]
@@ -30,11 +31,11 @@ package struct InheritedSockets: Sendable {
   package init(sockets: [Socket]) { self.sockets = sockets }
 
   /// Takes the sockets that are meant for this process, and removes the variables from the environment, so that no
-  /// child takes them for its own. Call once, before any thread is started.
+  /// child takes them for its own. Must be called once, before any thread is started.
   package static func take() throws(Problem) -> InheritedSockets {
     let environment = SystemFile.environment()
     for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] { unsafe _ = unsetenv(name) }
-    // Variables with another PID are for an ancestor that has not removed them.
+    // Variables with another PID were meant for an ancestor that has not removed them.
     guard let text = environment["LISTEN_FDS"], environment["LISTEN_PID"].flatMap(pid_t.init) == getpid() else {
       return .none
     }
@@ -74,7 +75,7 @@ package struct InheritedSockets: Sendable {
     guard fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0,
       fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK) == 0
     else { throw problem("cannot be made non-blocking: \(SystemError.reason(of: errno))") }
-    // As for the sockets that this process opens itself.
+    // The option is set as for the sockets that this process opens itself.
     if address.family != AF_UNIX { Sockets.disableDelay(descriptor) }
     return Socket(descriptor: descriptor, name: name, address: address)
   }

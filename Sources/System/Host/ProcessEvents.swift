@@ -5,7 +5,7 @@ import Glibc
 /// The events that the main thread waits for: UNIX signals, wake-ups by other threads, and input on one more
 /// descriptor.
 ///
-/// `wake()` can be called from any thread. The rest belongs to the thread that waits.
+/// `wake()` can be called from any thread. The other functions must be called by the thread that waits.
 package final class ProcessEvents: Sendable {
   package enum Event: Equatable, Sendable {
     case signal(Int32)
@@ -38,8 +38,8 @@ package final class ProcessEvents: Sendable {
     unsafe write(wakeUps, &one, 8)
   }
 
-  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it.
-  /// After that, a signal takes precedence over a wake-up, and a wake-up over the descriptor.
+  /// Waits for the first event. If several events have happened, a deadline that has passed takes precedence, so that
+  /// no flood of events delays it. A signal takes precedence over a wake-up, and a wake-up over the descriptor.
   package func wait(until deadline: MonotonicTime = .distantFuture, orReadable descriptor: Int32? = nil) -> Event {
     while true {
       if SystemCall.monotonicNanoseconds() >= deadline.nanoseconds { return .deadline }

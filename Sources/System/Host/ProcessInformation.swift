@@ -5,7 +5,7 @@ import Glibc
 /// Clocks, and what the kernel reports about this process.
 @usableFromInline
 package enum ProcessInformation {
-  /// For code outside a loop; on a loop, use `LoopContext.now`.
+  /// The current monotonic time. On a loop, use `LoopContext.now` instead.
   @inlinable
   package static func monotonicTime() -> MonotonicTime {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())

@@ -4,21 +4,22 @@ import Glibc
 
 /// Synchronous UNIX signals: blocked in every thread, and accepted one by one by the main thread.
 package enum ProcessSignals {
-  /// Lets a write to a pipe or socket without a reader fail instead of ending the process. Call first in `main`.
+  /// Makes a write to a pipe or socket without a reader fail, instead of ending the process. Must be called first in
+  /// `main`.
   package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
 
-  /// Blocks `signals`. Call before any thread is started: threads inherit the mask. Also restores SIGCHLD's default
-  /// action. A parent may have left it ignored, and then the kernel keeps no exit status of the children of this
-  /// process (wait(2)).
+  /// Blocks `signals`. Must be called before any thread is started, since threads inherit the mask. Also restores
+  /// SIGCHLD's default action: if the parent has left this signal ignored, the kernel keeps no exit status of the
+  /// children of this process (wait(2)).
   package static func block(_ signals: [Int32]) {
     _ = signal(SIGCHLD, SIG_DFL)
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
   }
 
-  /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. Used when the
-  /// process ends, since ending may block. The default action is set because a shell without job control lets its
-  /// background processes ignore SIGINT.
+  /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. Called when the
+  /// process ends, so that a signal can end it even if its last steps block. The default action is restored because a
+  /// shell without job control makes its background processes ignore SIGINT.
   package static func unblock(_ signals: [Int32]) {
     for number in signals { _ = signal(number, SIG_DFL) }
     var set = makeSet(signals)
@@ -34,7 +35,7 @@ package enum ProcessSignals {
     }
   }
 
-  /// Like `wait(for:)`, but returns nil if none arrives within `limit`.
+  /// Like `wait(for:)`, but returns nil if no signal arrives within `limit`.
   package static func wait(for signals: [Int32], atMost limit: TimeSpan) -> Int32? {
     var set = makeSet(signals)
     var time = timespec(
@@ -43,7 +44,8 @@ package enum ProcessSignals {
     return signal > 0 ? signal : nil
   }
 
-  /// Whether one of `signals`, which are blocked, has arrived and was not accepted yet. Can be called on any thread.
+  /// Whether one of `signals`, which must be blocked, has arrived and was not accepted yet. Can be called on any
+  /// thread.
   package static func isPending(_ signals: [Int32]) -> Bool {
     var set = sigset_t()
     guard unsafe sigpending(&set) == 0 else { return false }

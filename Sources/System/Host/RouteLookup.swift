@@ -3,10 +3,10 @@ import CLinux
 import Glibc
 import RouteNetlink
 
-/// Asks the kernel how it would send to an address. Needs no privilege, and sends nothing.
+/// Finds out how the kernel would send to an address. Needs no privilege, and sends no packet.
 package enum RouteLookup {
-  /// Whether this machine has `address`: as a primary or secondary address of a link, or by a local route. False if
-  /// there is no route, since then no connection is possible.
+  /// Whether this machine has `address`: as a primary or secondary address of a link, or by a local route. Returns
+  /// false if there is no route to `address`, since no connection is possible in that case.
   package static func isOwn(_ address: IPAddress) throws(SystemError) -> Bool {
     let descriptor = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue) | O_NONBLOCK | O_CLOEXEC, NETLINK_ROUTE)
     guard descriptor >= 0 else { throw SystemError("socket", code: errno, subject: "netlink") }

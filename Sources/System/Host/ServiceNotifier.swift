@@ -5,7 +5,7 @@ import Glibc
 /// Reports the state of the process to a supervisor (sd_notify(3), `Type=notify-reload` of systemd).
 package struct ServiceNotifier: Sendable {
   package enum State: Sendable {
-    /// Started, or the reload is complete.
+    /// The process has started, or its reload is complete.
     case ready
     case reloading
     case stopping
@@ -16,8 +16,8 @@ package struct ServiceNotifier: Sendable {
 
   package static var none: ServiceNotifier { ServiceNotifier(address: nil) }
 
-  /// Takes the address from the environment and removes it there, since it is not meant for children. Call before any
-  /// thread is started.
+  /// Takes the address from the environment and removes it there, since it is not meant for children. Must be called
+  /// before any thread is started.
   package static func take() -> ServiceNotifier {
     let address = SystemFile.environment()["NOTIFY_SOCKET"]
     unsafe _ = unsetenv("NOTIFY_SOCKET")
@@ -27,7 +27,7 @@ package struct ServiceNotifier: Sendable {
     return ServiceNotifier(address: address)
   }
 
-  /// Does not block: a supervisor that does not read misses the state.
+  /// Sends the state. Does not block, so a supervisor that does not read misses the state.
   package func notify(_ state: State) {
     guard let address else { return }
     let text =

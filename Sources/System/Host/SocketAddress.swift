@@ -16,7 +16,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   package static var longestPath: Int { 107 }
 
   /// Parses a numeric address without brackets: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11). Returns nil for a
-  /// name, and if this machine has no interface with the zone's name.
+  /// host name, and if this machine has no interface with the name of the zone.
   package init?(numericHost host: String, port: UInt16) {
     let text = host.prefix { $0 != "%" }
     guard let address = IPAddress(String(text)) else { return nil }
@@ -49,7 +49,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
       let six = unsafe withUnsafeBytes(of: storage) { unsafe $0.loadUnaligned(as: sockaddr_in6.self) }
       self.init(six.sin6_addr, port: UInt16(bigEndian: six.sin6_port), scope: six.sin6_scope_id)
     case AF_UNIX:
-      // Empty for most clients, which bind no path, and for an abstract socket.
+      // The path is empty for most clients, which bind no path, and for an abstract socket.
       self = unsafe withUnsafeBytes(of: storage) { raw in
         unsafe .unix(path: String(decoding: raw[2...].prefix(Self.longestPath).prefix { $0 != 0 }, as: UTF8.self))
       }
@@ -90,7 +90,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// In the usual notation: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
+  /// The address in the usual notation: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
   package var description: String {
     switch self {
     case .ip(let address, let port): address.isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)"

@@ -6,7 +6,7 @@ package struct SocketFile: Sendable {
   private let device: dev_t
   private let inode: ino_t
 
-  /// The socket file at `path`; nil if there is none. Call right after binding.
+  /// The socket file at `path`; nil if there is no file. Must be called right after binding.
   package init?(at path: String) {
     guard let status = Self.status(of: path) else { return nil }
     self.path = path
@@ -14,15 +14,15 @@ package struct SocketFile: Sendable {
     inode = status.st_ino
   }
 
-  /// Removes the file, unless another process has replaced it. Call this only while the socket still listens: no
-  /// process replaces the file of a socket that accepts connections, so it cannot change between the check and the
-  /// removal. Later, the file of another process may have the same inode number.
+  /// Removes the file, unless another process has replaced it. Must be called while the socket still listens. No
+  /// process replaces the file of a socket that accepts connections, so the file cannot change between the check and
+  /// the removal. After the socket is closed, the file of another process could have the same inode number.
   package func remove() {
     guard isInPlace else { return }
     unsafe _ = unlink(path)
   }
 
-  /// Whether the file still has its name.
+  /// Whether the file at the path is still this file.
   package var isInPlace: Bool {
     Self.status(of: path).map { $0.st_dev == device && $0.st_ino == inode } ?? false
   }

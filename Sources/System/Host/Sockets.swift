@@ -4,7 +4,8 @@ import Glibc
 
 /// Creates the sockets of this program: non-blocking, closed on exec, without Nagle's delay.
 package enum Sockets {
-  /// Connections that the kernel queues while the acceptor is busy. The kernel lowers this to `net.core.somaxconn`.
+  /// The number of connections that the kernel queues while the acceptor is busy. The kernel limits it to
+  /// `net.core.somaxconn`.
   private static var backlog: Int32 { 4096 }
 
   /// Creates a listening socket. With `reusesPort`, several loops may listen on one address and the kernel distributes
@@ -21,7 +22,7 @@ package enum Sockets {
       guard unsafe address.withKernelAddress({ unsafe bind(descriptor, $0, $1) }) == 0 else {
         throw SystemError("bind", code: errno, subject: address.description)
       }
-      // Accepted sockets inherit this option, which saves a system call for each.
+      // Accepted sockets inherit this option, which saves a system call for each connection.
       if address.family != AF_UNIX { disableDelay(descriptor) }
       guard Glibc.listen(descriptor, backlog) == 0 else {
         throw SystemError("listen", code: errno, subject: address.description)
@@ -33,8 +34,8 @@ package enum Sockets {
     }
   }
 
-  /// Checks that no other process uses `address`; throws if another process does. With SO_REUSEPORT, two gateways could
-  /// run on one address unnoticed, each with half of the requests. Port 0 and paths are not checked.
+  /// Throws if another process uses `address`. Without this check, two gateways could run on one address unnoticed
+  /// because of SO_REUSEPORT, and each would get half of the requests. Port 0 and paths are not checked.
   package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, reusesPort: false))
@@ -49,7 +50,7 @@ package enum Sockets {
     unsafe try address(of: descriptor, call: "getpeername") { unsafe getpeername($0, $1, $2) }
   }
 
-  /// Raises the descriptor limit of this process to its hard limit. Returns the resulting limit.
+  /// Raises the limit on open files of this process to the hard limit. Returns the resulting limit.
   @discardableResult
   package static func raiseDescriptorLimit() -> Int {
     var limit = rlimit()
@@ -67,7 +68,7 @@ package enum Sockets {
     return descriptor
   }
 
-  /// Has no effect on a Unix-domain socket, whose peer cannot disappear silently.
+  /// Sets `TCP_USER_TIMEOUT`. Has no effect on a Unix-domain socket, whose peer cannot disappear unnoticed.
   package static func setUserTimeout(_ timeout: TimeSpan, of descriptor: Int32) {
     _ = SystemCall.setOption(
       descriptor, level: Int32(IPPROTO_TCP), name: TCP_USER_TIMEOUT,
@@ -78,8 +79,8 @@ package enum Sockets {
     _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_TCP), name: TCP_NODELAY, value: 1)
   }
 
-  /// Removes the file of a socket that refuses connections, which a killed process has left behind. Other files are
-  /// kept.
+  /// Removes the file at `path` if it is a socket that refuses connections: a killed process has left it behind. Other
+  /// files are kept.
   private static func removeStaleSocket(at path: String) throws(SystemError) {
     guard path.utf8.count <= SocketAddress.longestPath else {
       throw SystemError("bind", code: ENAMETOOLONG, subject: "unix:\(path)")
@@ -107,7 +108,8 @@ package enum Sockets {
 }
 
 extension Sockets {
-  /// Whether an accept failed for lack of descriptors or memory. Further accepts will fail too, for a while.
+  /// Whether an accept has failed for lack of descriptors or memory, so that further accepts will fail, too, for a
+  /// while.
   package static func isResourceExhaustion(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }

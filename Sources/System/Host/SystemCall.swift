@@ -1,8 +1,8 @@
 import CLinux
 import Glibc
 
-/// System calls with the handling that each one needs: an interrupted call is retried, and a descriptor that is closed
-/// twice, which is always a bug of ours, stops the program.
+/// System calls, with the handling of errors that each call needs. An interrupted call is repeated. If a descriptor is
+/// closed twice, which is always a bug of this program, the program stops.
 @usableFromInline
 package enum SystemCall {
   @inlinable
@@ -15,8 +15,8 @@ package enum SystemCall {
   }
 
   package static func close(_ descriptor: Int32) {
-    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit a descriptor that another
-    // thread has just opened.
+    // An interrupted close(2) is not repeated. Linux has freed the descriptor, so a second call could close a
+    // descriptor that another thread has just opened.
     let result = Glibc.close(descriptor)
     precondition(result == 0 || errno != EBADF, "a descriptor was closed twice")
   }

@@ -1,12 +1,12 @@
 import CLinux
 
-/// A failed system call: which one, on what, and why.
+/// A failed system call: its name, the object that it was applied to, and the reason.
 package struct SystemError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The call, as its manual page is named: `bind`, `epoll_ctl`.
   package let call: String
   /// `errno` after the call.
   package let code: Int32
-  /// What the call was applied to, such as an address; may be empty.
+  /// The object that the call was applied to, such as an address; may be empty.
   package let subject: String
 
   package init(_ call: String, code: Int32, subject: String = "") {

@@ -5,7 +5,7 @@ import Glibc
 /// Why a file could not be read. The description continues a sentence that begins with the file's name.
 package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
   case failed(Int32)
-  /// A FIFO, a pipe or a device that did not end in time.
+  /// A FIFO, a pipe or a device did not end in time.
   case timedOut(after: TimeSpan)
 
   package var description: String {
@@ -18,8 +18,8 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
 
 /// Small files, of the system and of the configuration; and the environment.
 package enum SystemFile {
-  /// Default timeout for a FIFO, a pipe or a device. A person has time to type, and a file given by mistake does not
-  /// block the program forever.
+  /// Default timeout for a FIFO, a pipe or a device. It leaves a person time to type. Because of it, a device that was
+  /// given by mistake does not block the program for ever.
   private static var defaultTimeout: TimeSpan { .seconds(10) }
 
   /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.
@@ -43,7 +43,8 @@ package enum SystemFile {
     var result: [UInt8] = []
     var piece = [UInt8](repeating: 0, count: 16 * 1024)
     while result.count < limit {
-      // Reading a FIFO that no writer has opened yet returns 0, as at its end. But poll(2) does not report it readable.
+      // A read of a FIFO that no writer has opened yet returns 0, as at its end. But poll(2) does not report such a
+      // FIFO as readable, so this waits for a writer.
       guard deadline.waitUntilReadable(descriptor) else { throw .timedOut(after: span) }
       let count = SystemCall.retrying { unsafe Glibc.read(descriptor, &piece, min(piece.count, limit - result.count)) }
       if count == 0 { break }
@@ -56,10 +57,11 @@ package enum SystemFile {
     return result
   }
 
-  /// Opens `path` without blocking: opening a FIFO otherwise waits for a writer.
+  /// Opens `path` in non-blocking mode. A blocking open of a FIFO would wait for a writer.
   private static func openWithoutWaiting(_ path: String) throws(FileError) -> Int32 {
     var descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-    // Another process holds a lease (fcntl(2), F_SETLEASE). A blocking open gives it time to release it.
+    // EAGAIN means that another process has a lease on the file (fcntl(2), F_SETLEASE). A blocking open gives that
+    // process time to release the lease.
     if descriptor < 0, errno == EAGAIN { descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC) }
     guard descriptor >= 0 else { throw .failed(errno) }
     return descriptor

@@ -87,14 +87,14 @@ extension ByteQueue {
     if isWord { append(text) } else { append(printableJSONString: text) }
   }
 
-  /// Appends `text` as a JSON string. Characters that control a display are escaped, including characters that JSON
-  /// allows: JSON lines are read on terminals too.
+  /// Appends `text` as a JSON string. Characters that control a display are escaped, even characters that JSON allows,
+  /// since JSON lines are also read on terminals.
   fileprivate mutating func append(printableJSONString text: String) {
     guard text.utf8.contains(where: { $0 >= 0x7F }) else { return append(jsonString: text) }
     append(UInt8(ascii: "\""))
     for scalar in text.unicodeScalars {
       if scalar.value >= 0x7F, scalar.controlsDisplay {
-        // All of them are in the Basic Multilingual Plane.
+        // Four digits suffice, since all these characters are in the Basic Multilingual Plane.
         let digits = String(scalar.value, radix: 16)
         append("\\u" + String(repeating: "0", count: 4 - digits.count) + digits)
       } else {

@@ -40,7 +40,7 @@ struct LogLine {
     Self.end(format, into: &buffer)
   }
 
-  /// Room for most lines, so that the buffer is allocated once and not enlarged.
+  /// The initial capacity of the buffer, which suffices for most lines, so that the buffer is rarely enlarged.
   private static let room = 1024
 
   /// Writes the part before the fields.

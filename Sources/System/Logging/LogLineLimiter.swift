@@ -2,10 +2,11 @@ import ByteStreams
 import Threading
 
 /// Limits the rate of log lines that clients or the upstream could otherwise cause without limit: refusals with status
-/// 429 or 5xx, TLS handshakes that fail, connections of other protocols, and the sessions that clients create. At
-/// `debug` each of them is logged. Thread-safe.
+/// 429 or 5xx, TLS handshakes that fail, connections of other protocols, and the sessions that clients create. At the
+/// level `debug`, all these lines are logged. Thread-safe.
 package final class LogLineLimiter: Sendable {
-  /// Lines per second, for all loops together. Enough to see the failures, and few enough to keep a day's log.
+  /// Lines per second, for all loops together. They are enough to see failures, and few enough that the log of a day
+  /// can be kept.
   package static let linesPerSecond = 5
 
   private let lines: Int

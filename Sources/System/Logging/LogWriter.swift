@@ -6,8 +6,8 @@ import Threading
 
 /// The output of the log, to standard error or another descriptor: text for a terminal, JSON lines otherwise.
 ///
-/// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit,
-/// and lines that the output refuses, are counted, and a log line reports the count.
+/// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit
+/// into the buffer, and lines that the output refuses, are lost. They are counted, and a log line reports their number.
 package final class LogWriter: Sendable {
   package enum Format: Sendable {
     case text, coloredText, json
@@ -31,13 +31,13 @@ package final class LogWriter: Sendable {
     /// Lines lost since the last report.
     var dropped = 0
     var clock = TimestampWriter()
-    /// A thread is writing bytes taken from the buffer.
+    /// Whether a thread is writing bytes that it has taken from the buffer.
     var isWriting = false
-    /// The writing thread is running.
+    /// Whether the writing thread has been started.
     var isStarted = false
   }
   private let state = Locked(State())
-  /// Held while writing, so that a flush and the thread do not mix their lines.
+  /// Locked during a write, so that a flush and the thread do not mix their lines.
   private let writing = Locked(())
 
   package static let standardError = STDERR_FILENO
@@ -50,7 +50,7 @@ package final class LogWriter: Sendable {
     precondition(wake >= 0, "no eventfd for the log")
   }
 
-  /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
+  /// The default format for `output`: text if it is a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
   static func defaultFormat(for output: Int32) -> Format {
     guard isatty(output) == 1 else { return .json }
     guard let variable = unsafe getenv("NO_COLOR") else { return .coloredText }
@@ -110,7 +110,7 @@ package final class LogWriter: Sendable {
 
   // MARK: Writing
 
-  /// Starts the thread that writes the buffer. Without it, `flush()` does so.
+  /// Starts the thread that writes the buffer. If it was not started, only `flush()` writes.
   func start() {
     let isStarted = DetachedThread.start(named: "log") { self.serve() }
     state.withLock { $0.isStarted = isStarted }
@@ -124,9 +124,9 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// Whether nothing is pending and nothing is being written. Polled at the end of the process. If the thread could not
-  /// be started, this writes as much as the output accepts without blocking, so a pipe without a reader does not delay
-  /// the end.
+  /// Whether no bytes are pending or being written. Called repeatedly at the end of the process. If the thread could
+  /// not be started, this property writes as much as the output accepts without blocking, so that a pipe without a
+  /// reader does not delay the end.
   var isWritten: Bool {
     if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
@@ -146,7 +146,7 @@ package final class LogWriter: Sendable {
         if written > 0 {
           batch.bytes.consume(written)
         } else if errno == EAGAIN {
-          // Another process that shares the output has made it non-blocking.
+          // The output would block: another process that has the same output open has made it non-blocking.
           guard mayBlock else { return putBack(batch) }
           _ = isWritable(within: -1)
         } else if errno != EINTR {
@@ -154,7 +154,8 @@ package final class LogWriter: Sendable {
         }
       }
       var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
-      // The last line is the report, if there is one. The count in it is lost with it, and must be reported again.
+      // If there is a report about lost lines, it is the last line. If it is lost, the number in it must be reported
+      // again.
       if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
       state.withLock { state in
         state.isWriting = false
@@ -163,13 +164,14 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// `milliseconds`: -1 waits forever.
+  /// Whether the output becomes writable within `milliseconds`; -1 means no limit.
   private func isWritable(within milliseconds: Int32) -> Bool {
     var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
     return unsafe poll(&wanted, 1, milliseconds) > 0
   }
 
-  /// Puts bytes that the output did not accept back, before lines that were added meanwhile.
+  /// Puts the bytes that the output did not accept back into the buffer, before the lines that were added since they
+  /// were taken.
   private func putBack(_ batch: borrowing Batch) {
     state.withLock { state in
       var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)

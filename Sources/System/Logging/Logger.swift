@@ -7,7 +7,7 @@ package final class Logger: Sendable {
   package typealias Format = LogWriter.Format
 
   private let writer: LogWriter
-  /// Fields of every line, before its own.
+  /// The fields that every line has before its own fields.
   private let context: [LogField]
 
   private init(_ writer: LogWriter, context: [LogField]) {
@@ -23,7 +23,7 @@ package final class Logger: Sendable {
   /// Returns a logger that adds `fields` to every line.
   package func with(_ fields: [LogField]) -> Logger { Logger(writer, context: context + fields) }
 
-  /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
+  /// The default format for `output`: text if it is a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
   package static func defaultFormat(for output: Int32 = LogWriter.standardError) -> Format {
     LogWriter.defaultFormat(for: output)
   }
@@ -34,7 +34,7 @@ package final class Logger: Sendable {
     set { writer.level = newValue }
   }
 
-  /// Starts the thread that writes lines. Without it, `flush()` writes them.
+  /// Starts the thread that writes lines. If it was not started, only `flush()` writes.
   package func start() { writer.start() }
 
   /// See `LogWriter.isWritten`.
@@ -48,9 +48,9 @@ package final class Logger: Sendable {
     if writer.isEnabled(level) { writer.write(level, message, context.isEmpty ? fields() : context + fields()) }
   }
 
-  /// Writes a line about one request at level `info`, even if the lowest level is higher: such lines have a setting of
-  /// their own. It is dropped while half of the buffer is in use, and allocates nothing. `fields` must be in
-  /// `fieldFormat`.
+  /// Writes a line about one request at level `info`, even if the lowest level is higher, since these lines have a
+  /// setting of their own. The line is dropped if half of the buffer is in use. The call allocates nothing. `fields`
+  /// must be in `fieldFormat`.
   package func logRequest(_ message: StaticString, _ fields: borrowing ByteQueue) {
     writer.writeRequest(message, fields)
   }

@@ -8,9 +8,9 @@ import Threading
 package final class Histogram: Sendable {
   /// The upper bounds of the ranges in seconds, each inclusive. The last range has no bound.
   ///
-  /// All histograms have the same bounds: from half the time of a request on an idle loop to beyond the longest usual
-  /// wait. With three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per
-  /// series.
+  /// All histograms have the same bounds. They reach from half the time that a request takes on an idle loop to more
+  /// than the longest usual wait. With three bounds per decade, a quantile is known to within a factor of 2.5. A series
+  /// has 20 lines of text.
   package static let bounds = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60,
   ]
@@ -19,7 +19,7 @@ package final class Histogram: Sendable {
   /// The index of the first range that includes the duration.
   package static func range(of duration: TimeSpan) -> Int {
     let nanoseconds = duration.nanoseconds
-    // The fast path for most durations on a loop, without reading the array.
+    // Most durations on a loop are short. For these, this path finds the range without reading the array.
     if nanoseconds <= 500_000 {
       if nanoseconds <= 100_000 { return nanoseconds <= 50_000 ? 0 : 1 }
       return nanoseconds <= 250_000 ? 2 : 3
@@ -43,8 +43,8 @@ package final class Histogram: Sendable {
     return part
   }
 
-  /// `cumulative` has the number of durations up to each bound, and at its end the number of all durations. `sum` is in
-  /// seconds.
+  /// The durations of all parts together. `cumulative` has the number of durations up to each bound, and as its last
+  /// element the number of all durations. `sum` is in seconds.
   package var snapshot: (cumulative: [UInt64], sum: Double) {
     var counts = Array(repeating: UInt64(0), count: Self.bounds.count + 1)
     var sum = 0.0
@@ -60,7 +60,8 @@ package final class Histogram: Sendable {
   package final class Part: Sendable {
     /// The number of durations in each range, not cumulative.
     private let counts: InlineArray<20, Atomic<UInt64>>
-    /// The sum of the durations in seconds: the bits of a `Double`, which neither overflows nor loses short durations.
+    /// The sum of the durations in seconds, as the bits of a `Double`. A `Double` does not overflow and does not lose
+    /// short durations.
     private let sumBits = Atomic<UInt64>(0)
 
     fileprivate init() {
@@ -68,8 +69,8 @@ package final class Histogram: Sendable {
       precondition(Histogram.bounds.count + 1 == counts.count, "each range has a count")
     }
 
-    /// - Parameter count: how many times the duration was observed. A negative duration counts as zero: the clocks of
-    ///   two threads are read at different moments.
+    /// - Parameter count: how many times the duration was observed. A negative duration is counted as zero. It may
+    ///   occur since two threads read the clock at different moments.
     package func observe(_ duration: TimeSpan, count: Int = 1) {
       observe(max(duration, .zero), in: Histogram.range(of: duration), count: count)
     }
@@ -78,7 +79,7 @@ package final class Histogram: Sendable {
     ///
     /// - Parameter range: `Histogram.range(of: duration)`.
     package func observe(_ duration: TimeSpan, in range: Int, count: Int) {
-      // No other thread writes, so these need not be atomic as a whole.
+      // No other thread writes, so the load and the store need not be one atomic operation.
       let seen = counts[range].load(ordering: .relaxed)
       counts[range].store(seen &+ UInt64(truncatingIfNeeded: count), ordering: .relaxed)
       sumBits.store((sum + duration.seconds * Double(count)).bitPattern, ordering: .relaxed)

@@ -16,7 +16,7 @@ package final class Gauge: Sendable {
   package init() {}
   @inline(__always) package func add(_ amount: Int) { value.add(amount, ordering: .relaxed) }
   /// Adds `amount` unless the sum would exceed `limit`, and returns whether it was added. If two threads add at the
-  /// same time and together would exceed the limit, one of them succeeds.
+  /// same time, and both amounts together would exceed the limit, one of them is added.
   package func add(_ amount: Int, ifAtMost limit: Int) -> Bool {
     var before = current
     while true {

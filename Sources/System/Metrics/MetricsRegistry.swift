@@ -37,8 +37,8 @@ package final class MetricsRegistry: Sendable {
 
   package init() {}
 
-  /// Registers a counter. Metrics of one name with different labels are one family. Registering the same name and
-  /// labels twice stops a debug build.
+  /// Registers a counter. Metrics of one name with different labels are one family. A debug build stops if the same
+  /// name and labels are registered twice.
   package func counter(_ name: String, _ help: String, _ labels: Labels = []) -> Counter {
     let counter = Counter()
     add(name, help, labels, .counter(counter))
@@ -63,7 +63,7 @@ package final class MetricsRegistry: Sendable {
     return histogram
   }
 
-  /// A gauge computed on every `render`, on the thread that calls it.
+  /// Registers a gauge whose value is computed in every `render`, on the thread that calls `render`.
   package func gauge(
     _ name: String, _ help: String, _ labels: Labels = [], computedBy compute: @escaping @Sendable () -> Double
   ) {
@@ -76,7 +76,7 @@ package final class MetricsRegistry: Sendable {
     add(name, help, labels, .computedCounter(compute))
   }
 
-  /// A value that several metrics read. It is computed once per `render`, on the thread that calls it.
+  /// A value that several metrics read. It is computed once per `render`, on the thread that calls `render`.
   package final class Figures<Value: Sendable>: Sendable {
     private let latest: Locked<Value>
 
@@ -93,7 +93,7 @@ package final class MetricsRegistry: Sendable {
     return result
   }
 
-  /// Returns the sum of the counters with this name; 0 if there are none.
+  /// Returns the sum of the counters with this name; 0 if there is no such counter.
   package func total(of name: String) -> UInt64 {
     let series = families.withLock { families in families.first { $0.name == name }?.series ?? [] }
     return series.reduce(0) { sum, series in
@@ -101,8 +101,8 @@ package final class MetricsRegistry: Sendable {
     }
   }
 
-  /// Removes all metrics. Computed metrics refer to objects that may refer to the registry, so this breaks reference
-  /// cycles.
+  /// Removes all metrics. Computed metrics refer to objects that may refer to the registry. So this call breaks
+  /// reference cycles.
   func removeAll() {
     families.withLock { $0 = [] }
     figures.withLock { $0 = [] }
@@ -113,7 +113,8 @@ package final class MetricsRegistry: Sendable {
     families.withLock { families in
       let series = Series(labels: written, source: source)
       if let index = families.firstIndex(where: { $0.name == name }) {
-        // Only in debug builds: with a thousand sessions, this check would take most of the start.
+        // This is checked only in debug builds: with a thousand sessions, the check would take most of the time of the
+        // start.
         assert(!families[index].series.contains { $0.labels == written }, "metric \(name) was registered twice")
         families[index].series.append(series)
       } else {
@@ -151,7 +152,8 @@ package final class MetricsRegistry: Sendable {
           Self.append(histogram, family.name, series.labels, to: &output)
           continue
         }
-        // Appended part by part, without a string per series: a thousand sessions have some forty thousand series.
+        // A line is appended part by part, so that no string is allocated per series: a thousand sessions have some
+        // forty thousand series.
         output.append(family.name)
         if !series.labels.isEmpty {
           output.append("{" as StaticString)

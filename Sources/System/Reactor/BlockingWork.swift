@@ -4,9 +4,10 @@ import Threading
 
 /// Why blocking work returned no result.
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The waiter cancelled. `after`: how long work on the subject, this work or earlier work, has been running.
+  /// The waiter has cancelled the work. `after`: how long work on the subject has been running, which is this work or
+  /// earlier work.
   case unfinished(after: TimeSpan)
-  /// All threads were in use by other subjects until the waiter cancelled, or the queue for a thread is full.
+  /// Other subjects have used all threads until the waiter cancelled, or the queue for a thread is full.
   case noFreeThread(limit: Int)
   /// The system could not start a thread.
   case threadNotStarted
@@ -20,22 +21,22 @@ package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConverti
   }
 }
 
-/// A piece of work that blocks, such as reading a file. It runs on a thread of `BlockingThreadPool`, never on an event
-/// loop.
+/// A piece of work that blocks, for example a read of a file. It runs on a thread of `BlockingThreadPool`, and never on
+/// an event loop.
 ///
-/// A waiter can cancel at any time. The work itself cannot be interrupted: it keeps its thread until it returns, and
-/// its result is dropped.
+/// A waiter can cancel its wait at any time. The work itself cannot be interrupted. After a cancellation it keeps its
+/// thread until it returns, and its result is dropped.
 package final class BlockingWork<Value: Sendable>: BlockingJob {
   package typealias Outcome = Result<Value, BlockingWorkError>
 
   package let subject: String
   private let pool: BlockingThreadPool
   private let body: @Sendable () -> Value
-  /// Receives the outcome, once. nil before and after the wait.
+  /// Called once, with the outcome. nil before and after the wait.
   private let waiter = Locked<(@Sendable (Outcome) -> Void)?>(nil)
 
-  /// - Parameter subject: the object on which the work may block, such as a path. Work on the same subject runs one
-  ///   after another.
+  /// - Parameter subject: the object on which the work may block, such as a path. Pieces of work on the same subject
+  ///   run one after another.
   package init(on subject: String, pool: BlockingThreadPool = .ofProcess, _ body: @escaping @Sendable () -> Value) {
     self.subject = subject
     self.pool = pool
@@ -49,7 +50,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
     }
   }
 
-  /// Like `value()`, for a thread that may block. Cancels after `limit`.
+  /// Like `value()`, but for a thread that may block. Cancels the wait after `limit`.
   package func wait(atMost limit: TimeSpan) -> Outcome {
     let box = OutcomeBox<Outcome>()
     begin { box.fill($0) }
@@ -58,7 +59,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
     return box.outcome()
   }
 
-  /// Ends the wait, if it has not ended. Work that has not started is never run.
+  /// Ends the wait, if it has not ended. If the work has not started, it will never run.
   package func cancel() {
     end(.failure(pool.withdraw(self)))
   }
@@ -114,23 +115,25 @@ package protocol BlockingJob: AnyObject, Sendable {
 
 /// Threads for blocking work, one for each subject in use.
 ///
-/// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until
-/// its waiter cancels. Queued work runs after the work ahead of it, so its result is never older than its request.
+/// A file on a mount that hangs occupies one thread, however many reads of it are requested: further work on the file
+/// is queued until its waiter cancels. Queued work begins after the work before it, so its result is never older than
+/// its request.
 ///
-/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter
+/// While all threads are in use, work on another subject waits for the first thread that becomes free, until the waiter
 /// cancels.
 package final class BlockingThreadPool: Sendable {
   /// The instance that the whole process uses.
   package static let ofProcess = BlockingThreadPool()
 
-  /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file,
-  /// certificate, key) and reads most of them one after the other. The limit matters if each of many reloads names new
-  /// files on a hung mount.
+  /// Maximum number of subjects in use at once. Each subject has its own thread. A session has about five subjects
+  /// (secrets, CA file, certificate, key), and reads most of them one after the other. The limit matters if each of
+  /// many reloads names new files on a mount that hangs.
   package static let threadLimit = 16
-  /// Maximum amount of work that waits for a thread. A connection attempt waits for one piece of work at a time.
+  /// Maximum number of pieces of work that wait for a thread. A connection attempt waits for one piece of work at a
+  /// time.
   package static let waitingLimit = 1024
-  /// Descriptors that one thread may hold. A file needs one from the start of open(2) on, even while that hangs. A
-  /// command needs both ends of its pipe until it has started.
+  /// Descriptors that one thread may use. A file needs one descriptor from the beginning of open(2), even if open(2)
+  /// hangs. A command needs both ends of its pipe until it has started.
   package static let descriptorsPerThread = 2
 
   fileprivate struct SubjectQueue {
@@ -141,7 +144,7 @@ package final class BlockingThreadPool: Sendable {
 
   fileprivate struct State {
     var subjects: [String: SubjectQueue] = [:]
-    /// Work on subjects that have no thread, in order. Empty unless all threads are in use.
+    /// The work on subjects that have no thread, in order. Empty unless all threads are in use.
     var waiting: [any BlockingJob] = []
   }
 
@@ -208,7 +211,8 @@ package final class BlockingThreadPool: Sendable {
 }
 
 extension BlockingThreadPool.State {
-  /// Returns the next work for the thread that has finished work on `subject`, or nil if the thread can end.
+  /// Called by a thread that has finished work on `subject`. Returns the next work for this thread, or nil if the
+  /// thread can end.
   fileprivate mutating func next(after subject: String, now: MonotonicTime) -> (any BlockingJob)? {
     if subjects[subject]?.queue.isEmpty == false {
       subjects[subject]?.since = now

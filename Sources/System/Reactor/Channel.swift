@@ -5,7 +5,7 @@ import Host
 
 /// How a wait on a channel ended.
 package enum WaitOutcome: Equatable, Sendable {
-  /// A read or write is worth trying. Also reported after a hang-up, which the next call then returns.
+  /// A read or write may succeed. Also reported after a hang-up, which the next read or write returns.
   case ready
   /// The deadline passed first.
   case deadline
@@ -15,11 +15,11 @@ package enum WaitOutcome: Equatable, Sendable {
   case closed
 }
 
-/// Processes the input of a channel in place of the task that waits for it. Suspending and resuming a task takes more
-/// than two thousand instructions.
+/// Processes the input of a channel in place of the task that waits for the input. This is faster, since the suspension
+/// and resumption of a task takes more than two thousand instructions.
 package protocol InputTarget: AnyObject {
-  /// Called when a read is worth trying, before the tasks of the turn run. Returns whether the wait continues. If not,
-  /// it ends with `.ready`.
+  /// Called when a read may succeed, before the tasks of the turn run. Returns whether the wait continues. If it does
+  /// not, the wait ends with `.ready`.
   func processInput() -> Bool
 
   /// The deadline of the wait. Read when the wait begins, after each `processInput()`, and when the previous deadline
@@ -29,16 +29,16 @@ package protocol InputTarget: AnyObject {
 
 /// One non-blocking descriptor on one loop: a connection, or a listening socket.
 ///
-/// At most one task may wait to read and one to write. The channel remembers readiness (see `Epoll`), so waiting for a
-/// ready channel needs no system call. It stays on its loop's thread. Its owner must close it; otherwise the descriptor
-/// leaks.
+/// At most one task may wait to read, and one to write. The channel remembers whether it is ready (see `Epoll`), so a
+/// wait for a ready channel needs no system call. A channel is used only on its loop's thread. Its owner must close it,
+/// since the descriptor is not closed otherwise.
 @safe
 package final class Channel {
   package let descriptor: Int32
   package let loop: LoopContext
   private var registration: UInt64 = 0
-  /// False once a read has drained the socket, until the kernel reports new data. The first read of a new socket is
-  /// tried.
+  /// Whether a read may return data. False after a read has emptied the socket, until the kernel reports new data. True
+  /// for a new socket.
   package private(set) var isReadable = true
   private var isWritable = true
   /// Whether the peer has finished sending, or the connection is broken. Received bytes may still be unread.
@@ -46,13 +46,14 @@ package final class Channel {
   /// Whether both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
   package private(set) var isBroken = false
   package private(set) var isClosed = false
-  /// Whether the end of the stream has been read: no byte is unread, and none will arrive.
+  /// Whether the end of the stream has been read, so that no byte is unread and no byte will arrive.
   package private(set) var hasReadEnd = false
   private var reader = Waiter()
   private var writer = Waiter()
-  /// Processes the input that the reader waits for.
+  /// The target that processes the input for which the reader waits.
   private var inputTarget: (any InputTarget)?
-  /// The deadline of the reader's timer, if there is an input target. The target's own deadline may be later by now.
+  /// The deadline of the reader's timer, if there is an input target. The deadline of the target may have become later
+  /// since the timer was set.
   private var inputTimerDeadline = MonotonicTime.distantFuture
 
   @safe
@@ -77,15 +78,16 @@ package final class Channel {
 
   // MARK: Waiting
 
-  /// Waits until reading is worth trying, `wake()` is called, or `deadline` has passed.
+  /// Waits until a read may succeed, `wake()` is called, or `deadline` has passed.
   package func readable(until deadline: MonotonicTime = .distantFuture) async -> WaitOutcome {
     if isClosed { return .closed }
     if isReadable { return .ready }
     return await readEvent(until: deadline)
   }
 
-  /// Like `readable`, but only a new event ends the wait, not data that was readable before. For a held poll that has
-  /// already seen the next pipelined request on the socket, and waits for a message or for the peer to disconnect.
+  /// Like `readable`, but data that was already readable does not end the wait: only a new event does. A held poll uses
+  /// this when the next pipelined request is already on the socket, and it waits for a push or for the peer to
+  /// disconnect.
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }
     if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) }
@@ -95,7 +97,7 @@ package final class Channel {
     }
   }
 
-  /// Like `readEvent(until:)`, but passes input to `target`, which decides each time whether the wait continues.
+  /// Like `readEvent(until:)`, but each event is passed to `target`, which decides whether the wait continues.
   package func readEvent(for target: any InputTarget) async -> WaitOutcome {
     if isClosed { return .closed }
     setInputTimer(target.inputDeadline)
@@ -112,8 +114,8 @@ package final class Channel {
       deadline < .distantFuture ? loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) : nil
   }
 
-  /// Calls the input target. The loop does so after an event. Other objects do so when another event happens that the
-  /// target waits for. Returns false if no wait with an input target is in progress.
+  /// Calls the input target. The loop calls this after an event of the descriptor. Other objects call it after other
+  /// events for which the target waits. Returns false if no wait with an input target is in progress.
   @discardableResult
   package func processInput() -> Bool {
     guard let target = inputTarget else { return false }
@@ -122,7 +124,8 @@ package final class Channel {
       return true
     }
     guard inputTarget != nil else { return true }
-    // A timer that fires too early is set again (`timerFired`). That is cheaper than a new timer per request.
+    // The timer is not set again if the deadline is later now. When it fires too early, `timerFired` sets it again.
+    // That is cheaper than a new timer per request.
     let deadline = target.inputDeadline
     guard deadline < inputTimerDeadline else { return true }
     if let timer = reader.timer { loop.cancel(timer) }
@@ -130,7 +133,7 @@ package final class Channel {
     return true
   }
 
-  /// Waits until writing is worth trying or `deadline` has passed.
+  /// Waits until a write may succeed or `deadline` has passed.
   package func writable(until deadline: MonotonicTime = .distantFuture) async -> WaitOutcome {
     if isClosed { return .closed }
     if isWritable { return .ready }
@@ -144,14 +147,14 @@ package final class Channel {
   /// Whether a task is waiting to read, and so can be woken.
   package var hasWaitingReader: Bool { unsafe reader.continuation != nil }
 
-  /// Ends the reader's wait with `.woken`. Returns false if no task waits.
+  /// Ends the reader's wait with `.woken`. Returns false if no task waits to read.
   @discardableResult
   package func wake() -> Bool { endReading(with: .woken) }
 
   // MARK: Reading and writing
 
-  /// Reads at most `limit` bytes, once. They are available in `received` until the next read of any channel on this
-  /// loop.
+  /// Reads at most `limit` bytes, with one system call. The bytes are available in `received` until the next read of
+  /// any channel on this loop.
   package func receive(atMost limit: Int = LoopContext.receiveBufferSize) -> IOResult {
     let room = unsafe UnsafeMutableRawBufferPointer(
       rebasing: loop.receiveBuffer[..<min(limit, loop.receiveBuffer.count)])
@@ -184,15 +187,16 @@ package final class Channel {
   @unsafe
   package func receive(into room: UnsafeMutableRawBufferPointer) -> IOResult {
     precondition(!isClosed, "a closed channel was read")
-    // A drained socket is not read again before the kernel reports new data.
+    // A socket that was read until it was empty is not read again before the kernel reports new data.
     guard isReadable else { return .wouldBlock }
     let result = unsafe SystemCall.receive(descriptor, room)
     switch result {
     case .wouldBlock:
       isReadable = false
     case .bytes(let count):
-      // A short read has drained the socket; further bytes raise a new edge. The end of the stream may have arrived
-      // together with these bytes and raises none, so a hung-up socket stays readable.
+      // A read that does not fill `room` has emptied the socket, and further bytes will raise a new event. The end of
+      // the stream raises no new event if it has arrived together with these bytes, so a socket that is hung up stays
+      // readable.
       if count < room.count, !isHungUp { isReadable = false }
     case .endOfStream:
       isHungUp = true
@@ -226,16 +230,16 @@ package final class Channel {
     }
   }
 
-  /// Bytes in the kernel's send buffer that the peer has not acknowledged. A socket is reported writable only when a
-  /// third of that buffer is free, which may be more than a megabyte. In between, this number shows whether the peer
-  /// reads.
+  /// Bytes in the kernel's send buffer that the peer has not acknowledged. The kernel reports a socket as writable only
+  /// when a third of that buffer is free, which may be more than a megabyte. Before that, only this number shows
+  /// whether the peer reads.
   package var unacknowledgedBytes: Int {
     precondition(!isClosed, "a closed channel was examined")
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
   }
 
-  /// When the peer's last acknowledgement arrived, including responses to probes. The current time if that is unknown,
-  /// as on a Unix-domain socket.
+  /// The time at which the peer's last acknowledgement arrived, including responses to probes. It is the current time
+  /// if that is unknown, as on a Unix-domain socket.
   package var lastAcknowledgement: MonotonicTime {
     precondition(!isClosed, "a closed channel was examined")
     return loop.now - .milliseconds(Int64(max(0, clinux_milliseconds_since_acknowledgement(descriptor))))
@@ -247,7 +251,7 @@ package final class Channel {
     return max(0, Int(clinux_unsent_bytes(descriptor)))
   }
 
-  /// Lets the kernel end the connection if the peer acknowledges nothing for this time (RFC 5482).
+  /// Makes the kernel end the connection if the peer acknowledges no bytes for this time (RFC 5482).
   package func setUserTimeout(_ timeout: TimeSpan) {
     precondition(!isClosed, "a closed channel was changed")
     Sockets.setUserTimeout(timeout, of: descriptor)
@@ -260,7 +264,7 @@ package final class Channel {
     if !isClosed { _ = shutdown(descriptor, Int32(SHUT_WR)) }
   }
 
-  /// Closes the descriptor and ends both waits with `.closed`. Does nothing if already closed.
+  /// Closes the descriptor and ends both waits with `.closed`. Does nothing if the channel is already closed.
   package func close() {
     guard !isClosed else { return }
     isClosed = true
@@ -270,8 +274,8 @@ package final class Channel {
     end(&writer, with: .closed)
   }
 
-  /// Closes the descriptor of a socket that other processes also have open. With `close()` alone, its events would wake
-  /// the loop until the other processes close it, too.
+  /// Closes the descriptor of a socket that other processes may also have open. With `close()` alone, the events of the
+  /// socket would wake the loop until the other processes have closed it, too.
   package func closeInThisProcess() {
     if !isClosed { loop.endReports(of: descriptor) }
     close()
@@ -290,7 +294,7 @@ package final class Channel {
 
   // MARK: Called by the loop and by `Sockets`
 
-  /// A call outside this class, such as accept, returned EAGAIN.
+  /// Called when a system call outside this class, such as accept, has returned EAGAIN.
   func markDrained() { isReadable = false }
 
   /// A connect is in progress: the socket is not ready before the kernel reports it.

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A buffer of random numbers from the kernel. Every masking key must be unpredictable (RFC 6455 §10.3); without the
+/// A buffer of random numbers from the kernel. Every masking key must be unpredictable (RFC 6455 §10.3). Without the
 /// buffer, each number would cost a system call.
 package struct EntropyPool: RandomNumberGenerator {
   /// getentropy(3) returns at most 256 bytes per call.

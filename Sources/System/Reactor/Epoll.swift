@@ -4,9 +4,9 @@ import Host
 
 /// One epoll set.
 ///
-/// Each descriptor is registered once, edge-triggered, for both directions, and never modified. A channel remembers its
-/// readiness until a call returns EAGAIN. That costs one `epoll_ctl` per connection. Level-triggered events cost the
-/// same, but a ready channel that no task reads would wake the loop again and again.
+/// Each descriptor is registered once, edge-triggered, for both directions, and never modified. A channel remembers
+/// that it is ready until a call returns EAGAIN. So each connection needs only one `epoll_ctl`. Level-triggered events
+/// would need as few calls, but a ready channel that no task reads would wake the loop again and again.
 @safe
 struct Epoll: ~Copyable {
   private let descriptor: Int32
@@ -42,14 +42,14 @@ struct Epoll: ~Copyable {
     }
   }
 
-  /// Removes a descriptor that stays open, or whose socket is also open elsewhere. Closing any other descriptor removes
-  /// it from the set.
+  /// Removes a descriptor from the set. This is needed only if the descriptor stays open, or if another descriptor or
+  /// process has the socket open. In other cases, the close of the descriptor removes it.
   func remove(_ target: Int32) {
     epoll_ctl(descriptor, EPOLL_CTL_DEL, target, nil)
   }
 
-  /// Waits at most `milliseconds` (-1: forever) for events. Returns their number; 0 also if a UNIX signal interrupted
-  /// the wait.
+  /// Waits at most `milliseconds` (-1: forever) for events. Returns the number of events. It is 0 if there were none or
+  /// a UNIX signal interrupted the wait.
   func wait(milliseconds: Int32) -> Int {
     let count = unsafe epoll_wait(descriptor, events.baseAddress, Int32(events.count), milliseconds)
     if count < 0 {

@@ -6,15 +6,15 @@ import Threading
 
 /// Work that runs entirely on one event loop: a connection, an acceptor, a session's reader.
 ///
-/// `run()` is called as one task on the loop's thread. State that is used on that loop only needs no lock.
+/// `run()` is called as one task on the loop's thread. State that is used only on that loop needs no lock.
 package protocol LoopTask: AnyObject {
   func run() async
 }
 
-/// One thread, one epoll set, and the executor of every task that was started on it.
+/// An event loop: one thread, one epoll set, and the executor of every task that was started on the loop.
 ///
-/// The actor is the interface for other threads: `submit(_:)` starts work from any thread. On the loop, work uses its
-/// `LoopContext`, which is not `Sendable` and so never leaves the thread.
+/// The actor is the interface for other threads: `submit(_:)` starts work on the loop from any thread. On the loop,
+/// work uses the `LoopContext`, which is not `Sendable` and so never leaves the thread.
 package actor EventLoop {
   /// Position among the loops of this process, from 0.
   package nonisolated let index: Int
@@ -38,10 +38,10 @@ package actor EventLoop {
     executor.watchMailbox()
   }
 
-  /// Runs one turn on the calling thread, without sleeping. Returns whether the next turn has work already.
+  /// Runs one turn on the calling thread, without sleeping. Returns whether there is already work for the next turn.
   nonisolated func turn() -> Bool { executor.asThread { _ in executor.turnOnce() } }
 
-  /// Runs `body` on the calling thread, which counts as the loop's thread meanwhile.
+  /// Runs `body` on the calling thread. During the call, this thread is the loop's thread.
   nonisolated func run<Result>(_ body: (LoopContext) -> Result) -> Result { executor.asThread(body) }
 
   /// Ends a loop without a thread.
@@ -57,10 +57,11 @@ package actor EventLoop {
     await task.run()
   }
 
-  /// Runs an object that already lives on this loop.
+  /// Runs the task of an object that was created on this loop.
   func perform(_ task: any LoopTask) async { await task.run() }
 
-  /// Stops the loop after the current turn; `join()` waits for that. Tasks that still wait are never resumed.
+  /// Stops the loop after the current turn. `join()` waits until it has stopped. Tasks that still wait are never
+  /// resumed.
   package nonisolated func stop() {
     executor.mailbox.requestStop()
   }
@@ -74,8 +75,8 @@ package actor EventLoop {
 
 /// The thread behind an `EventLoop`.
 ///
-/// Unchecked: `context` and `jobs` are used by the loop's own thread only: each entry point either checks the thread or
-/// goes through the mailbox. The other properties are immutable or locked.
+/// Unchecked, since only the loop's own thread uses `context` and `jobs`: each entry point either checks the thread or
+/// uses the mailbox. The other properties are immutable or locked.
 @safe
 final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let index: Int
@@ -86,7 +87,8 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   /// The thread of this loop; 0 before it begins and after it ends. Written by the thread itself; read by any thread.
   private let thread = Atomic<pthread_t>(0)
 
-  /// The loop that an executor serves. Weak, since the loop owns the executor. Written once, before the thread starts.
+  /// Refers to the loop that an executor serves. The reference is weak, since the loop owns the executor. It is written
+  /// once, before the thread starts.
   final class Backlink: @unchecked Sendable {
     private weak var loop: EventLoop?
     func store(_ loop: EventLoop) { self.loop = loop }
@@ -151,13 +153,13 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     context.attach()
     while turn(mayBlock: true) {}
     context.detach()
-    // Once this thread is joined, the system may give its identity to another thread.
+    // The identity is cleared, since the system may give it to another thread when this thread has been joined.
     thread.store(0, ordering: .relaxed)
   }
 
   func watchMailbox() { context.watch(mailbox) }
 
-  /// Calls `body` while the calling thread counts as the loop's thread.
+  /// Calls `body`. During the call, the calling thread is the loop's thread.
   func asThread<Result>(_ body: (LoopContext) -> Result) -> Result {
     thread.store(pthread_self(), ordering: .relaxed)
     context.attach()
@@ -172,17 +174,17 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
 
   private var hasWork: Bool { !jobs.isEmpty || context.hasDeferredWork }
 
-  /// Runs one turn of the loop. Returns false once the loop must stop. The order is:
+  /// Runs one turn of the loop. Returns false if the loop must stop. The order is:
   ///
-  /// 1. *Sleep* in epoll; not at all if something is ready to run, or not `mayBlock`.
-  /// 2. *I/O*: channels latch their events and resume their waiters.
+  /// 1. *Sleep* in epoll, unless a job is ready to run or `mayBlock` is false.
+  /// 2. *I/O*: channels record their events and resume the tasks that wait for them.
   /// 3. *Mailbox*: takes the items that other threads have posted, in whole bursts.
   /// 4. *Jobs*: input targets process the input that has arrived. Then every resumed task runs, and the tasks that they
   ///    resume.
-  /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a
-  ///    deadline has been read and processed by then, however long the process was stopped.
-  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2
-  ///    is thus on its way to its readers before the next sleep.
+  /// 5. *Timers* that are due, and the tasks that they wake. Timers run after the jobs. So input that arrived before a
+  ///    deadline is processed before the deadline takes effect, however long the process was stopped.
+  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. So a push that has arrived in
+  ///    step 2 is passed to its readers before the next sleep.
   /// 7. *Flush*: output that the turn has queued is sent, in one write per socket.
   private func turn(mayBlock: Bool) -> Bool {
     context.sleepAndDispatch(mayBlock: mayBlock && !hasWork)

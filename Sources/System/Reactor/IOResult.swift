@@ -3,18 +3,18 @@ import Host
 
 /// The result of one read or write on a non-blocking descriptor.
 package enum IOResult: Equatable, Sendable {
-  /// Number of bytes transferred. At least 1, unless nothing was to be written.
+  /// Number of bytes that were transferred. At least 1, unless there were no bytes to write.
   case bytes(Int)
-  /// No data or no room for now (EAGAIN).
+  /// There is no data to read, or no room to write, at present (EAGAIN).
   case wouldBlock
-  /// The peer has finished sending. Reads only.
+  /// The peer has finished sending. Only a read returns this.
   case endOfStream
   /// The descriptor has failed; the value is `errno`.
   case failed(Int32)
 }
 
-/// Reads and writes of channels. EAGAIN is a value and not an error, and EBADF, which is always a bug of ours, stops
-/// the program.
+/// Reads and writes of channels. EAGAIN is a value and not an error. EBADF, which is always a bug of this program,
+/// stops the program.
 extension SystemCall {
   @inline(__always)
   static func classify(_ result: Int, isRead: Bool) -> IOResult {

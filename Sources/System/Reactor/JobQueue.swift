@@ -1,6 +1,6 @@
 /// The jobs of one loop that are ready to run: a ring that grows by doubling and never shrinks.
 ///
-/// Only the loop's own thread touches it.
+/// Only the loop's own thread uses it.
 @safe
 struct JobQueue: ~Copyable {
   private var ring: UnsafeMutablePointer<UnownedJob>

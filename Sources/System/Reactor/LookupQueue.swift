@@ -1,7 +1,7 @@
-/// The look-ups of a resolver: which one is next, and which requests wait for it.
+/// The look-ups of a resolver, in the order in which they will be done, and the requests that wait for each look-up.
 ///
-/// Owners take turns, and each may use a limited number of threads. So the names of one owner, whose name server may
-/// hang, do not delay the other owners. Requests of one owner for the same name use one look-up.
+/// Owners take turns, and each owner may use a limited number of threads. So if the name server for the names of one
+/// owner hangs, the other owners are not delayed. Requests of one owner for the same name use one look-up.
 struct LookupQueue<Waiter> {
   /// The look-up of one name for one owner.
   struct Key: Hashable {
@@ -15,7 +15,7 @@ struct LookupQueue<Waiter> {
   }
 
   private struct Owner {
-    /// In the order of the requests.
+    /// The names of the queued look-ups of an owner, in the order of the requests.
     var queued: [String] = []
     var running = 0
   }
@@ -26,7 +26,7 @@ struct LookupQueue<Waiter> {
   private var lookups: [Key: Lookup] = [:]
   private var keys: [UInt64: Key] = [:]
   private var owners: [String: Owner] = [:]
-  /// The owners that have queued look-ups, each once, in the order of their turns.
+  /// The owners that have queued look-ups, in the order of their turns. Each owner occurs once.
   private var turns: [String] = []
   /// Number of queued look-ups.
   private(set) var count = 0
@@ -39,7 +39,7 @@ struct LookupQueue<Waiter> {
 
   /// Adds a request and returns nil. If too many look-ups are queued, returns their number instead.
   ///
-  /// - Parameter id: identifies this request among all.
+  /// - Parameter id: identifies this request among all requests.
   mutating func add(_ waiter: Waiter, _ id: UInt64, _ key: Key) -> Int? {
     if lookups[key] == nil {
       guard count < limit else { return count }
@@ -55,9 +55,9 @@ struct LookupQueue<Waiter> {
     return nil
   }
 
-  /// The next look-up that a thread may do; nil if there is none. Ends with `finish`.
+  /// The next look-up that a thread may do; nil if there is none. The thread must call `finish` after the look-up.
   mutating func next() -> Key? {
-    // Only a few owners are skipped: each has used up its threads.
+    // Only few owners are skipped, since an owner is skipped only if it has used up its threads.
     for (turn, name) in turns.enumerated() {
       guard var owner = owners[name], owner.running < threadsPerOwner else { continue }
       let key = Key(owner: name, host: owner.queued.removeFirst())
@@ -114,6 +114,6 @@ struct LookupQueue<Waiter> {
     owners[name] = owner.queued.isEmpty && owner.running == 0 ? nil : owner
   }
 
-  /// Whether nothing is queued or running, and no state is left.
+  /// Whether no look-up is queued or running, and no other state is left.
   var isEmpty: Bool { lookups.isEmpty && keys.isEmpty && owners.isEmpty && turns.isEmpty && count == 0 }
 }

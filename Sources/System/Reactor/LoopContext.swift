@@ -9,27 +9,28 @@ package protocol TimerTarget: AnyObject {
   func timerFired(_ token: Int)
 }
 
-/// Writes its output once at the end of a turn, however many tasks have queued output.
+/// An object that writes its output once, at the end of a turn, however many tasks of the turn have queued output.
 package protocol TurnEndTarget: AnyObject {
   func turnEnded()
 }
 
-/// Measures the turns of a loop, and thereby the latency of the work that each turn completes.
+/// Measures the turns of a loop, and so the latency of the work that each turn completes.
 package protocol TurnObserver: AnyObject {
   /// A turn that began at `start` has ended, and its output was sent. Called before the loop sleeps.
   func turnEnded(from start: MonotonicTime, to end: MonotonicTime)
 }
 
-/// A set timer. Cancelling it after it has fired does nothing.
+/// A timer that was set. A cancellation after it has fired has no effect.
 package struct LoopTimer {
   fileprivate let handle: TimerWheel<any TimerTarget>.Handle
 }
 
-/// The state of an event loop, for the objects that live on it. Not `Sendable`: it stays on the loop's thread.
+/// The state of an event loop, for the objects that are used on the loop. Not `Sendable`, so it stays on the loop's
+/// thread.
 @safe
 package final class LoopContext {
-  /// Maximum bytes per read. Linux delivers a loopback burst in pieces of this size; a larger buffer only evicts the
-  /// cache.
+  /// Maximum bytes per read. Linux delivers a burst on the loopback interface in pieces of this size. A larger buffer
+  /// would bring no benefit, and would displace other data from the processor's cache.
   package static var receiveBufferSize: Int { 64 * 1024 }
   private static var eventsPerWait: Int { 512 }
   /// Timer resolution. An idle loop fires a timer within this time after its deadline, and never before the deadline.
@@ -37,20 +38,21 @@ package final class LoopContext {
 
   /// Position among the loops of this process, from 0.
   package let index: Int
-  /// When this turn began, after its sleep. 25 ns cheaper than reading the clock, and the same for everything in one
-  /// turn.
+  /// The time at which this turn began, after its sleep. It is 25 ns cheaper than a read of the clock, and the same
+  /// during one turn.
   package private(set) var now: MonotonicTime
-  /// The buffer of `Channel.receive()`. One per loop suffices, since received bytes are processed at once.
+  /// The buffer of `Channel.receive()`. The channels of a loop use one buffer, since received bytes are processed at
+  /// once.
   let receiveBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: LoopContext.receiveBufferSize, alignment: 64)
   var receivedCount = 0
 
-  /// For masking keys, nonces and jitter of everything on this loop.
+  /// The random numbers for masking keys, nonces and jitter of all objects on this loop.
   package var entropy = EntropyPool()
 
-  /// The program's object for this loop, for later submissions to find.
+  /// The object that the program has stored for this loop, so that later submissions can find it.
   package var userObject: AnyObject?
 
-  /// Called at the end of each turn, with times that the loop has read anyway.
+  /// The observer that is called at the end of each turn. It costs no further read of the clock.
   package var turnObserver: (any TurnObserver)?
 
   unowned var executor: LoopExecutor!
@@ -61,7 +63,7 @@ package final class LoopContext {
   private var freeSlots: [UInt32] = []
   private var endOfTurn: [any TurnEndTarget] = []
   private var flushing: [any TurnEndTarget] = []
-  /// Called after `endOfTurn`.
+  /// The targets that are called after the targets in `endOfTurn`.
   private var wakes: [any TurnEndTarget] = []
   private var localSignals: [Signal] = []
   /// Channels with an event whose input target has not been called yet.
@@ -87,7 +89,7 @@ package final class LoopContext {
   /// Runs `task` as a new task on this loop.
   package func spawn(_ task: any LoopTask) {
     guard let loop = executor.loop.load() else { return }
-    // Safe: the object was created on this loop and for it, and the executor is this loop's thread.
+    // This is safe, since the object was created on this loop, and its task runs on this loop's thread.
     nonisolated(unsafe) let task = task
     Task(executorPreference: executor) { unsafe await loop.perform(task) }
   }
@@ -111,8 +113,9 @@ package final class LoopContext {
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
 
   /// Calls `target` once at the end of the current turn of the calling thread's loop, after the output of the turn was
-  /// sent. Calls it at once if the thread runs no loop. Used to wake other threads: a thread that wakes during the turn
-  /// competes with the loop for the processor, and finds only the work that the turn has submitted so far.
+  /// sent. Calls it at once if the thread runs no loop. This is used to wake other threads late: a thread that wakes
+  /// during the turn competes with the loop for the processor, and finds only the work that the turn has submitted so
+  /// far.
   package static func atVeryEndOfTurn(_ target: any TurnEndTarget) {
     guard let owner = unsafe clinux_thread_owner() else { return target.turnEnded() }
     unsafe Unmanaged<LoopContext>.fromOpaque(owner).takeUnretainedValue().wakes.append(target)
@@ -150,12 +153,13 @@ package final class LoopContext {
   func unregister(_ data: UInt64) {
     let slot = Int(data & 0xFFFF_FFFF)
     channels[slot].channel = nil
-    // The current batch may still contain an event of the closed descriptor. Its generation no longer matches.
+    // The current batch may still contain an event of the closed descriptor. The new generation makes the loop ignore
+    // this event.
     channels[slot].generation &+= 1
     freeSlots.append(UInt32(slot))
   }
 
-  /// Stops the reports of events of `descriptor`. Closing it does so, too, unless another process has the socket open.
+  /// Ends the reports of events of `descriptor`. A close ends them, too, unless another process has the socket open.
   func endReports(of descriptor: Int32) { epoll.remove(descriptor) }
 
   func inputArrived(on channel: Channel) { channelsWithInput.append(channel) }
@@ -168,20 +172,20 @@ package final class LoopContext {
 
   /// Makes the calling thread the thread of this loop.
   func attach() {
-    // Not retained: the thread ends before its loop is freed.
+    // The loop is not retained, since the thread ends before its loop is freed.
     unsafe clinux_set_thread_owner(Unmanaged.passUnretained(self).toOpaque())
   }
 
   func watch(_ mailbox: Mailbox) {
     do {
-      // Slot 0 belongs to the mailbox. It has no channel: its event only ends the sleep.
+      // Slot 0 belongs to the mailbox, which has no channel, since its event only ends the sleep.
       try epoll.add(mailbox.descriptor, data: 0)
     } catch {
       preconditionFailure("the mailbox could not be watched: \(error)")
     }
   }
 
-  /// Ends the loop. Drops its timers, which will never fire: most of their targets refer to the loop.
+  /// Ends the loop. Drops its timers, which will never fire, since most of their targets refer to the loop.
   func detach() {
     wheel = TimerWheel(now: tick)
     endOfTurn = []
@@ -204,9 +208,9 @@ package final class LoopContext {
     now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     if !mayBlock { turnObserver?.turnEnded(from: start, to: now) }
     dispatch(count)
-    // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers
-    // must not fire while such events are unreported. One batch more than all channels can fill suffices: any further
-    // events arrived later.
+    // A single wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch may be full.
+    // Timers must not fire before such events are reported. So the loop waits again, for one batch more than all
+    // channels can fill. Events after these have arrived later than `now`.
     guard wheel.isDue(at: tick) else { return }
     for _ in 0...(channels.count / Self.eventsPerWait) {
       let count = epoll.wait(milliseconds: 0)
@@ -226,9 +230,9 @@ package final class LoopContext {
     }
   }
 
-  /// Lets the input targets process the received input.
+  /// Calls the input targets, so that they process the received input.
   func processInput() {
-    // A target adds no channel to the list: only a dispatch does.
+    // The list does not change during this loop, since targets add no channels to it.
     for index in channelsWithInput.indices { channelsWithInput[index].processInput() }
     channelsWithInput.removeAll(keepingCapacity: true)
   }
@@ -261,8 +265,8 @@ package final class LoopContext {
     for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
-  /// Runs one round: signals that are raised meanwhile wait for the next turn, so that I/O happens in between. Returns
-  /// false if there were no signals.
+  /// Runs one round of signals. Signals that are raised during the round wait for the next turn, so that I/O happens in
+  /// between. Returns false if there were no signals.
   func deliverLocalSignals() -> Bool {
     guard !localSignals.isEmpty else { return false }
     let raised = localSignals

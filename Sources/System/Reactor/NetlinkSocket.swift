@@ -5,12 +5,13 @@ import Host
 
 /// A socket on which the kernel reports changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
 package enum NetlinkSocket {
-  /// RTMGRP_LINK, and addresses and routes of both families.
+  /// The groups RTMGRP_LINK, and the groups of addresses and routes of both families.
   private static var groups: Int32 {
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
   }
 
-  /// Opens the socket; pass it to a `Channel`, which owns it then. A sandbox may deny it (EAFNOSUPPORT, EPERM, EACCES).
+  /// Opens the socket. The caller must pass it to a `Channel`, which becomes its owner. A sandbox may forbid the socket
+  /// (EAFNOSUPPORT, EPERM, EACCES).
   package static func open() throws(SystemError) -> Int32 {
     let kind = Int32(SOCK_RAW.rawValue) | O_NONBLOCK | O_CLOEXEC
     let descriptor = socket(AF_NETLINK, kind, NETLINK_ROUTE)
@@ -50,7 +51,7 @@ package enum NetlinkSocket {
     let count = SystemCall.retrying {
       unsafe withUnsafeMutablePointer(to: &sender) { pointer in
         unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-          // MSG_TRUNC: returns the length of the datagram even if the buffer is smaller.
+          // With MSG_TRUNC, the call returns the length of the datagram even if the buffer is smaller.
           unsafe recvfrom(channel.descriptor, room.baseAddress, room.count, Int32(MSG_TRUNC), $0, &size)
         }
       }

@@ -1,7 +1,7 @@
 import Synchronization
 import Threading
 
-/// Notifies event loops of new data that their waiters wait for.
+/// Notifies event loops of new data for which requests or other waiters on these loops wait.
 ///
 /// `notify()` can be called from any thread. Each loop registers one listener and sets its `isWaiting` only while it
 /// has waiters, so a notification does not wake idle loops.
@@ -9,8 +9,8 @@ package final class Notifier: Sendable {
   /// The registration of one loop.
   package final class Listener: Sendable {
     fileprivate let signal: Signal
-    /// Set by the loop before its last check for new data, so that no notification after the check is lost. Cleared
-    /// once the loop has no waiters.
+    /// The loop sets this flag before its last check for new data, so that no notification after the check is lost. It
+    /// clears the flag when it has no waiters.
     package let isWaiting = Atomic(false)
 
     /// - Parameter signal: notified at each notification while `isWaiting`.

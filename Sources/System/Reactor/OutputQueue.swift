@@ -2,20 +2,21 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Output that is pending for one channel: text and slices in order, sent by gathering writes.
+/// The output that is pending for one channel: text and slices in order. They are sent by gathering writes.
 ///
 /// Text (heads, small bodies and small slices) is copied into one buffer. A larger `ByteSlice` is sent from its own
 /// storage, however many connections send the same storage.
 @safe
 @usableFromInline
 package struct OutputQueue: ~Copyable {
-  /// Maximum pieces per system call. Above some dozens, the kernel's cost per call no longer matters.
+  /// Maximum number of pieces per system call. With more than some dozens of pieces, the cost of the call itself no
+  /// longer matters.
   private static var vectorsPerCall: Int { 64 }
   /// Slices up to this size are copied: a copy costs less than a vector, and does not keep the slice's storage alive.
   private static var copiedBytes: Int { 1024 }
 
   private enum Segment {
-    /// This many bytes of `text`, after the bytes of earlier segments.
+    /// The next bytes of `text`, after the bytes of earlier segments. The value is their number.
     case text(Int)
     case slice(ByteSlice)
   }
@@ -33,13 +34,13 @@ package struct OutputQueue: ~Copyable {
 
   package var isEmpty: Bool { count == 0 }
 
-  /// Bytes of memory that the queue holds. A slice keeps its whole storage until its last byte is sent.
+  /// Bytes of memory that the queue keeps in use. A slice keeps its whole storage until its last byte is sent.
   package var memoryBytes: Int { text.allocatedBytes &+ sliceBytes }
 
-  /// Whether it holds text and no slice.
+  /// Whether the queue contains text and no slice.
   package var isText: Bool { segments.isEmpty && count > 0 }
 
-  /// Moves everything to the end of `bytes`. Requires `isText`.
+  /// Moves the whole content to the end of `bytes`. Requires `isText`.
   package mutating func moveText(to bytes: inout ByteQueue) {
     precondition(isText, "the queue contains slices")
     bytes.append(text.bytes)
@@ -50,7 +51,7 @@ package struct OutputQueue: ~Copyable {
   package enum FlushResult: Equatable, Sendable {
     /// The kernel has accepted everything.
     case done
-    /// The socket's send buffer is full: wait for `writable`, then flush again.
+    /// The socket's send buffer is full. The caller must wait until the channel is writable, and flush again.
     case blocked
     /// The connection has failed; the value is `errno`.
     case failed(Int32)
@@ -123,7 +124,7 @@ package struct OutputQueue: ~Copyable {
     count = 0
   }
 
-  /// Releases memory that the unsent bytes do not need. For a queue whose channel is blocked.
+  /// Releases memory that the unsent bytes do not need. Called when the channel is blocked.
   package mutating func releaseSpareCapacity() { text.releaseSpareCapacity() }
 
   /// Releases the buffers. The queue must be empty.
@@ -238,7 +239,7 @@ package struct OutputQueue: ~Copyable {
           let rest = (slice.range.lowerBound + taken)..<slice.range.upperBound
           segments[firstSegment] = .slice(ByteSlice(slice.storage, range: rest))
         } else {
-          // Releases the storage now: the entry itself stays until the last segment is sent.
+          // This releases the storage of the slice now. The entry itself stays until the last segment is sent.
           segments[firstSegment] = .text(0)
           sliceBytes &-= slice.storage.count
           firstSegment &+= 1

@@ -15,18 +15,19 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
 /// A thread is busy until `getaddrinfo` returns, so there are several, with a limited queue. The caller applies its own
-/// timeout and cancels. That removes a queued look-up, or drops the result of a running look-up.
+/// timeout, and cancels a look-up that takes too long. A queued look-up is then removed. The result of a running
+/// look-up is dropped.
 package final class Resolver: Sendable {
   /// Maximum number of threads. All threads but one can hang without delaying other lookups.
   package static let threadCount = 4
-  /// Descriptors that one lookup may hold: files such as /etc/hosts, and a socket for each query or name server in use.
+  /// Descriptors that one lookup may use: files such as /etc/hosts, and a socket for each query or name server in use.
   package static let descriptorsPerThread = 4
   /// Maximum number of queued lookups. Further lookups fail at once.
   package static let queueLimit = 4096
   /// Maximum number of queued lookups of one owner, if owners have a share of the threads.
   package static let queueLimitOfOwner = 256
-  /// Maximum number of addresses of a name. More than a connection attempt tries, and few enough to be compared with
-  /// each other.
+  /// Maximum number of addresses of a name. This is more than a connection attempt tries, and few enough that all of
+  /// them can be compared with each other.
   package static let addressLimit = 256
 
   package typealias Resolution = Result<[SocketAddress], ResolveError>
@@ -72,7 +73,8 @@ package final class Resolver: Sendable {
           threadsPerOwner: threadsPerOwner)))
   }
 
-  /// Makes an identity for a request, to be passed to `resolve`. The request can be cancelled from now on.
+  /// Makes an identity for a request, which must be passed to `resolve`. The request can be cancelled as soon as it has
+  /// an identity.
   package func makeLookup() -> Lookup { Lookup(id: lastID.add(1, ordering: .relaxed).newValue) }
 
   /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no
@@ -80,7 +82,7 @@ package final class Resolver: Sendable {
   ///
   /// - Parameters:
   ///   - owner: the owner whose share of the threads is used.
-  ///   - lookup: identifies this request; nil if it is not cancelled.
+  ///   - lookup: identifies this request; nil if the caller will not cancel it.
   package func resolve(
     host: String, port: UInt16, for owner: String = "", as lookup: Lookup? = nil
   ) async -> Resolution {
@@ -108,7 +110,7 @@ package final class Resolver: Sendable {
     }
   }
 
-  /// Ends the wait of a request, if it still waits.
+  /// Ends the wait of a request, if the request still waits.
   package func cancel(_ lookup: Lookup) {
     guard let waiter = state.withLock({ $0.queue.cancel(lookup.id) }) else { return }
     unsafe waiter.continuation.resume(returning: .failure(ResolveError(host: "", reason: "cancelled")))
@@ -117,8 +119,8 @@ package final class Resolver: Sendable {
   /// Number of queued lookups.
   package var queuedLookups: Int { state.withLock { $0.queue.count } }
 
-  /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since none would
-  /// serve them.
+  /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since no thread
+  /// would do them.
   private func threadStartFailed() {
     let stranded = state.withLock { state -> [(host: String, waiter: Waiter)] in
       state.threads -= 1
@@ -132,7 +134,7 @@ package final class Resolver: Sendable {
 
   private func serve() {
     while true {
-      // Also after a lookup, since its owner may now start its next lookup.
+      // The queue is asked again after each lookup, since the owner of that lookup may now start its next one.
       while let key = state.withLock({ $0.queue.next() }) {
         let resolution = lookUp(key.host)
         for waiter in state.withLock({ $0.queue.finish(key) }) {

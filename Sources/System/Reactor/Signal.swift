@@ -5,11 +5,11 @@ package protocol SignalTarget: AnyObject {
   func signalled()
 }
 
-/// Wakes one object on one loop, from any thread. Calls that the loop has not delivered yet count as one.
+/// Wakes one object on one loop, from any thread. All calls before the loop delivers the signal wake the object once.
 ///
-/// A signal carries no data: the sender stores the data in guarded state first, then calls `notify()`.
+/// A signal carries no data. A sender stores its data in guarded state, and calls `notify()` after that.
 ///
-/// Unchecked: `target` is read and written on the loop's own thread only.
+/// Unchecked, since `target` is read and written only on the loop's own thread.
 package final class Signal: @unchecked Sendable {
   private let isPending = Atomic(false)
   private unowned let executor: LoopExecutor
@@ -20,7 +20,7 @@ package final class Signal: @unchecked Sendable {
     self.target = target
   }
 
-  /// Callable from any thread. Costs one atomic exchange if a wake-up is pending already.
+  /// Callable from any thread. Costs one atomic exchange if a wake-up is already pending.
   package func notify() {
     guard !isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
     if executor.isCurrentThread {
@@ -30,14 +30,14 @@ package final class Signal: @unchecked Sendable {
     }
   }
 
-  /// Stops all further wake-ups of the target. Call it on the loop's thread.
+  /// Ends all further wake-ups of the target. Must be called on the loop's thread.
   package func close() {
     executor.checkIsolated()
     target = nil
   }
 
   func deliver() {
-    // Cleared first: a `notify()` during `signalled()` wakes the target again.
+    // The flag is cleared before the call, so that a `notify()` during `signalled()` wakes the target again.
     isPending.store(false, ordering: .sequentiallyConsistent)
     target?.signalled()
   }

@@ -35,7 +35,8 @@ extension Sockets {
     return .connection(Int32(descriptor), peer)
   }
 
-  /// Starts to connect to `address`. Wait until the channel is writable, then check `takeSocketError()`.
+  /// Starts to connect to `address`. The caller must wait until the channel is writable, and then check
+  /// `takeSocketError()`.
   package static func connect(
     to address: SocketAddress, on loop: LoopContext, userTimeout: TimeSpan? = nil
   ) throws(SystemError) -> Channel {

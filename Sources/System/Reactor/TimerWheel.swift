@@ -1,13 +1,14 @@
-/// Timers for hundreds of thousands of deadlines: setting or cancelling a timer changes two list links, whatever their
-/// number.
+/// Timers for hundreds of thousands of deadlines. To set or cancel a timer, two list links are changed, however many
+/// timers there are.
 ///
 /// A hierarchical timing wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as
 /// wide as the whole level below. An entry moves down a level when its slot is reached, at most three times. Entries
-/// are in one array and linked by index. A handle carries a generation, so that a late cancel of a fired timer does
-/// nothing.
+/// are in one array and linked by index. A handle contains a generation, so that the cancellation of a timer that has
+/// already fired has no effect.
 ///
-/// The caller defines the tick (the event loop: one millisecond). A timer never fires early. A deadline beyond the
-/// wheel's range (about 18 hours at a millisecond) is put into the last slot and rescheduled from there.
+/// The caller defines the tick, which is one millisecond for the event loop. A timer never fires early. A deadline
+/// beyond the wheel's range (about 18 hours with a tick of one millisecond) is put into the last slot, and scheduled
+/// again when that slot is reached.
 struct TimerWheel<Target>: ~Copyable {
   struct Handle: Equatable {
     fileprivate let index: Int32
@@ -34,13 +35,14 @@ struct TimerWheel<Target>: ~Copyable {
   private static var coarseBits: UInt64 { 6 }
   private static var coarseLevels: Int { 3 }
   private static var slotCount: Int { 256 + 64 * coarseLevels }
-  /// Ticks the whole wheel spans.
+  /// The number of ticks that the whole wheel covers.
   private static var span: UInt64 { 1 << (fineBits + coarseBits * UInt64(coarseLevels)) }
 
   private var entries: [Entry] = []
   private var firstFree: Int32 = Self.none
   private var slots = [Int32](repeating: Self.none, count: Self.slotCount)
-  /// One bit per slot, set if it has entries: the next deadline is found by counting zeros, not by walking.
+  /// One bit per slot, which is set if the slot has entries. So the next deadline is found by counting zero bits, and
+  /// not by visiting slots.
   private var occupied = [UInt64](repeating: 0, count: Self.slotCount / 64)
   private var current: UInt64
   private(set) var count = 0
@@ -57,7 +59,7 @@ struct TimerWheel<Target>: ~Copyable {
       entries.append(
         Entry(deadline: 0, target: nil, token: 0, generation: 0, slot: Self.none, previous: Self.none, next: Self.none))
     }
-    // The current tick has fired already: a timer that is due now fires with the next tick.
+    // The timers of the current tick have already fired, so a timer that is due now fires with the next tick.
     entries[Int(index)].deadline = max(deadline, current &+ 1)
     entries[Int(index)].target = target
     entries[Int(index)].token = token
@@ -136,7 +138,7 @@ struct TimerWheel<Target>: ~Copyable {
     return nil
   }
 
-  /// When a coarse slot begins, moves its entries down a level.
+  /// If a slot of a higher level begins now, moves its entries down a level.
   private mutating func cascade() {
     var shift = Self.fineBits
     var firstSlot = 256

@@ -2,13 +2,14 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// Validates the peer's certificate: the chain and the name by OpenSSL, then our pins.
+/// Validates the peer's certificate. OpenSSL validates the chain and the name. After that, the pins are compared.
 enum CertificateVerification {
-  /// - Parameter mode: for a server, also whether a client without a certificate is refused.
+  /// - Parameter mode: the verification mode of OpenSSL. For a server, it also decides whether a client without a
+  ///   certificate is refused.
   static func install(in context: OpaquePointer, mode: Int32) {
-    // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification
-    // is enabled even if the settings disable verification. After a failure, OpenSSL sends the matching alert before
-    // this end sends anything of its own, such as a client certificate.
+    // OpenSSL calls one callback for the whole chain instead of one per certificate. The callback decides, so OpenSSL's
+    // verification is enabled even if the settings disable verification. After a failure, OpenSSL sends the matching
+    // alert before this end sends data of its own, such as a client certificate.
     unsafe SSL_CTX_set_verify(context, mode, nil)
     unsafe SSL_CTX_set_cert_verify_callback(
       context,
@@ -21,7 +22,7 @@ enum CertificateVerification {
         connection.verificationFailure = failure
         return 0
       }, nil)
-    // Called when the peer requests our certificate. There may be no certificate; the peer decides whether that is a
+    // Called when the peer requests our certificate. If there is no certificate, the peer decides whether that is a
     // failure.
     unsafe SSL_CTX_set_cert_cb(
       context,
@@ -52,8 +53,8 @@ enum CertificateVerification {
       }
     case .offForTestsOnly:
       guard !settings.pins.isEmpty else { return nil }
-      // The handshake proves possession of the leaf's key only. The other certificates are unverified claims of the
-      // peer.
+      // The handshake proves only that the peer has the key of the leaf. The other certificates are not verified here,
+      // so their keys are not compared.
       keys = [unsafe publicKeyPin(of: leaf)]
     }
     if keys.contains(where: settings.pins.contains) { return nil }
@@ -126,7 +127,8 @@ enum CertificateVerification {
     return length == 0 ? "(no subject)" : printable(buffer.prefix(Int(length)))
   }
 
-  /// Replaces all but printable ASCII. The peer's text is logged, and must contain no line ends or terminal escapes.
+  /// Replaces all characters that are not printable ASCII. The text of the peer is logged, and must not contain line
+  /// ends or terminal escapes.
   static func printable(_ characters: ArraySlice<CChar>) -> String {
     String(decoding: characters.map { $0 > 0x1F && $0 < 0x7F ? UInt8($0) : UInt8(ascii: "?") }, as: UTF8.self)
   }

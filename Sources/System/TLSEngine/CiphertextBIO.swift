@@ -3,12 +3,12 @@ import COpenSSL
 
 /// An OpenSSL BIO over our byte queues: OpenSSL reads the records of a connection from it and writes records to it.
 ///
-/// OpenSSL's memory BIO would copy everything once more, and never shrinks once it has grown.
+/// OpenSSL's memory BIO would copy all bytes once more, and never shrinks after it has grown.
 enum CiphertextBIO {
-  // A table of functions that never changes and is needed for the life of the process.
+  // The table of functions of the BIO. It never changes, and is needed as long as the process runs.
   private nonisolated(unsafe) static let method = unsafe makeMethod()
 
-  /// A BIO for `connection`, which must outlive it and is not retained.
+  /// Returns a BIO for `connection`. The connection must outlive the BIO, which does not retain it.
   static func make(for connection: TLSConnection) -> OpaquePointer? {
     guard let bio = unsafe BIO_new(method) else { return nil }
     unsafe BIO_set_data(bio, Unmanaged.passUnretained(connection).toOpaque())
@@ -30,7 +30,7 @@ enum CiphertextBIO {
         unsafe $0.readCiphertext(room)
       }
       if count > 0 { return Int32(truncatingIfNeeded: count) }
-      // No bytes now, which is not the end of the stream: the driver reports the end.
+      // There are no bytes at present. This is not the end of the stream, which the driver reports.
       unsafe copenssl_set_retry_read(bio)
       return -1
     }
@@ -44,7 +44,7 @@ enum CiphertextBIO {
       return count
     }
     unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in
-      // There is nothing to flush. The other commands are not needed here.
+      // A flush succeeds, since there is nothing to flush. The other commands are not needed.
       command == Int32(BIO_CTRL_FLUSH) ? 1 : 0
     }
     return unsafe method

@@ -1,7 +1,8 @@
 import COpenSSL
 
-/// OpenSSL's error queue, one per thread. It must be empty before each call whose failure is looked up in it. Otherwise
-/// an error left by another connection of the same thread would be reported for this connection.
+/// OpenSSL's error queue, of which each thread has one. It must be empty before each call whose failure will be looked
+/// up in it. If it were not, an error that another connection of the same thread has left would be reported for this
+/// connection.
 enum ErrorQueue {
   /// One entry: the part of OpenSSL that failed, the number of the reason, and its text.
   struct Entry {
@@ -13,13 +14,14 @@ enum ErrorQueue {
   }
 
   static func clear() {
-    // Peeking costs less than clearing, which goes through all sixteen entries.
+    // Usually the queue is empty. `ERR_peek_error` finds that out faster than `ERR_clear_error`, which visits all
+    // sixteen entries.
     if ERR_peek_error() != 0 { ERR_clear_error() }
   }
 
   /// Empties the queue and returns the most informative entry. This is the first entry of libssl, even if an entry of a
-  /// cipher precedes it. Without an entry of libssl, it is the oldest entry. Later entries only name the calls through
-  /// which the error passed.
+  /// cipher precedes it. If there is no entry of libssl, it is the oldest entry. Later entries only name the calls
+  /// through which the error passed.
   static func drain() -> Entry? {
     var chosen: UInt = 0
     while true {

@@ -2,7 +2,8 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// PEM text, completely in memory, so that exactly the parsed bytes are fingerprinted.
+/// A PEM text in memory. It is read from the file only once, so that the fingerprint is made from exactly the bytes
+/// that are parsed.
 struct PEMFile {
   let path: String
   let role: TLSSettingsError.Role
@@ -19,8 +20,8 @@ struct PEMFile {
 
   var fingerprint: [UInt8] { Digest.sha256(contents.span) }
 
-  /// Calls `body` with each certificate in order. Each is freed afterwards unless `body` takes a reference. Throws if
-  /// there is none.
+  /// Calls `body` with each certificate, in order. A certificate is freed after the call, unless `body` takes a
+  /// reference. Throws if there is no certificate.
   func forEachCertificate(_ body: (OpaquePointer) throws(TLSSettingsError) -> Void) throws(TLSSettingsError) {
     let memory = try unsafe openMemory()
     defer { unsafe BIO_free(memory) }
@@ -56,7 +57,8 @@ struct PEMFile {
   }
 
   private func openMemory() throws(TLSSettingsError) -> OpaquePointer {
-    // A memory BIO with a copy of its own: a BIO over borrowed bytes would have to stay inside a closure.
+    // The memory BIO gets its own copy of the bytes, since a BIO over borrowed bytes could be used only inside a
+    // closure.
     guard let memory = unsafe BIO_new(BIO_s_mem()) else { throw .library(reason: ErrorQueue.drainText()) }
     if !contents.isEmpty { unsafe BIO_write(memory, contents, Int32(contents.count)) }
     return unsafe memory

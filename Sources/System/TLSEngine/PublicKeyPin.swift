@@ -2,12 +2,12 @@ import ByteStreams
 
 /// The SHA-256 of a certificate's public key (its DER `SubjectPublicKeyInfo`, as in RFC 7469 §2.4).
 ///
-/// Written as base64, with or without the prefix `sha256/` of OkHttp or `sha256//` of curl.
+/// The text form is base64, with or without the prefix `sha256/` of OkHttp or `sha256//` of curl.
 package struct PublicKeyPin: Hashable, Sendable, CustomStringConvertible {
   /// The digest in base64: 44 characters.
   package let base64: String
 
-  /// Nil unless `text` is the base64 of exactly 32 bytes.
+  /// Returns nil unless `text` is the base64 of exactly 32 bytes.
   package init?(_ text: String) {
     let digits =
       if text.hasPrefix("sha256//") {

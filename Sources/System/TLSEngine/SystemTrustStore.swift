@@ -2,7 +2,8 @@ import COpenSSL
 
 /// The certificates that the operating system trusts.
 enum SystemTrustStore {
-  /// Where distributions keep them in one file. Used if OpenSSL was built with other paths, as in a static build.
+  /// The paths at which distributions have these certificates in one file. They are used if OpenSSL was built with
+  /// other paths, as in a static build.
   private static let bundles: [String] = [
     "/etc/ssl/certs/ca-certificates.crt",  // Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  // Fedora, RHEL
@@ -10,11 +11,11 @@ enum SystemTrustStore {
     "/etc/ssl/cert.pem",  // Alpine
   ]
 
-  /// Adds them to `context`. Returns false if none was found.
+  /// Adds these certificates to `context`. Returns false if no certificates were found.
   static func load(into context: OpaquePointer) -> Bool {
     defer { ErrorQueue.clear() }
-    // OpenSSL's own paths, or the paths in SSL_CERT_FILE and SSL_CERT_DIR. A directory is searched only while a chain
-    // is verified, so success here does not mean that there is a certificate.
+    // These are OpenSSL's own paths, or the paths in SSL_CERT_FILE and SSL_CERT_DIR. A directory is searched only when
+    // a chain is verified, so the success of this call does not mean that there is a certificate.
     unsafe SSL_CTX_set_default_verify_paths(context)
     if unsafe hasCertificates(context) { return true }
     for bundle in bundles where unsafe SSL_CTX_load_verify_file(context, bundle) == 1 { return true }

@@ -6,7 +6,7 @@ package struct TLSClientSettings: Equatable, Sendable {
     package var systemStore: Bool
     /// Path of a PEM file with one or more certificates.
     package var caFile: String?
-    /// The text of such a file.
+    /// The text of a PEM file with one or more certificates.
     package var caPEM: String?
 
     package init(systemStore: Bool = true, caFile: String? = nil, caPEM: String? = nil) {
@@ -27,7 +27,7 @@ package struct TLSClientSettings: Equatable, Sendable {
   package struct ClientCertificate: Equatable, Sendable {
     /// The certificate, followed by its intermediates.
     package var certificateFile: String
-    /// The private key, not encrypted: there is no way to enter a passphrase.
+    /// The private key. It must not be encrypted, since a passphrase cannot be entered.
     package var keyFile: String
 
     package init(certificateFile: String, keyFile: String) {
@@ -38,13 +38,13 @@ package struct TLSClientSettings: Equatable, Sendable {
 
   package var trust = Trust()
   package var verification = Verification.full
-  /// If not empty, the peer's key must be one of these. With full verification, the key of any certificate in its
-  /// verified chain counts, too.
+  /// If not empty, the peer's key must be one of these keys. With full verification, it suffices that the key of any
+  /// certificate in the verified chain is one of them.
   package var pins: [PublicKeyPin] = []
   package var clientCertificate: ClientCertificate?
   package var minimumVersion = TLSVersion.v1_2
   package var maximumVersion = TLSVersion.v1_3
-  /// The name to send and to verify instead of the URL's host.
+  /// The name that is sent and verified instead of the URL's host.
   package var serverName: String?
   /// The protocols offered by ALPN (RFC 7301), in order of preference. If empty, ALPN is not used. An upstream that
   /// ignores the offer is accepted.
@@ -52,7 +52,8 @@ package struct TLSClientSettings: Equatable, Sendable {
 
   package init() {}
 
-  /// Maximum bytes of a file. Certificate bundles are far smaller; a device or a log file given by mistake is not.
+  /// Maximum bytes of a file. Certificate bundles are far smaller. The limit stops a read of a device or a log file
+  /// that was named by mistake.
   package static var fileSizeLimit: Int { 16 << 20 }
 
   /// The files that a `TLSContext` is built from, with the role of each.

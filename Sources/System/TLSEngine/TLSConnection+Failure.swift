@@ -10,7 +10,7 @@ extension TLSConnection {
     switch entry.reason {
     case SSL_R_HTTP_REQUEST where isServer && isExpectingHello: return .plainHTTP
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:
-      // After a valid hello this is a protocol violation, since the peer does speak TLS.
+      // If the peer has sent a valid hello, it does speak TLS, so this is a protocol violation.
       return isExpectingHello ? .notTLS : .protocolViolation(reason: entry.text)
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return .badRecord
     case SSL_R_UNSUPPORTED_PROTOCOL: return versionUnsupported
@@ -26,7 +26,8 @@ extension TLSConnection {
 
   private var isServer: Bool { if case .server = role { true } else { false } }
 
-  /// Whether no valid hello of the peer has been received. Until then a client is in the state after its own hello.
+  /// Whether no valid hello of the peer has been received yet. As long as that is so, a client is in the state after
+  /// its own hello.
   private var isExpectingHello: Bool {
     let state = unsafe SSL_get_state(raw)
     return isServer ? state == TLS_ST_BEFORE || state == TLS_ST_SR_CLNT_HELLO : state == TLS_ST_CW_CLNT_HELLO

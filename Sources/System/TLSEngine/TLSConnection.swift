@@ -1,12 +1,13 @@
 import ByteStreams
 import COpenSSL
 
-/// One end of a TLS connection, as a state machine over bytes: no socket, no waiting, no clock except OpenSSL's for
-/// certificate dates.
+/// One end of a TLS connection, as a state machine over bytes. It has no socket, never waits, and reads no clock,
+/// except that OpenSSL reads one for certificate dates.
 ///
-/// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is
-/// complete, then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so
-/// after a failure, too: the ciphertext may be the alert that reports the reason to the peer.
+/// The driver moves ciphertext in both directions. It passes received bytes to `receive`. It calls `advanceHandshake()`
+/// until the handshake is complete, and after that `read` until more ciphertext is needed. After every call, the driver
+/// sends the bytes that `takeCiphertext` returns. It does so even after a failure, since the ciphertext may be the
+/// alert that reports the reason to the peer.
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘
@@ -23,10 +24,10 @@ package final class TLSConnection {
   }
 
   package enum ReadResult: Equatable, Sendable {
-    /// Number of bytes appended; there may be more.
+    /// Number of bytes that were appended. There may be more bytes to read.
     case bytes(Int)
     case needsCiphertext
-    /// The peer has sent close_notify: there will be no more bytes.
+    /// The peer has sent close_notify, so there will be no more bytes.
     case closed
   }
 
@@ -44,7 +45,7 @@ package final class TLSConnection {
   }
 
   let role: Role
-  /// Set by the verification during the handshake.
+  /// The failure that the verification of the certificate has found; nil if it has found none.
   var verificationFailure: TLSError?
   var wasCertificateRequested = false
 
@@ -56,8 +57,8 @@ package final class TLSConnection {
   private var output = ByteQueue()
 
   /// Creates a connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without
-  /// brackets. The context's `serverName`, if set, replaces it. The first `advanceHandshake()` produces the first bytes
-  /// of the handshake.
+  /// brackets. If the context has a `serverName`, that name replaces `host`. The first `advanceHandshake()` produces
+  /// the first bytes of the handshake.
   package convenience init(to host: String, context: TLSContext) throws(TLSSettingsError) {
     let name = try PeerName(context.settings.serverName ?? host)
     unsafe try self.init(.client(context, name)) { unsafe context.makeConnection() }
@@ -77,7 +78,7 @@ package final class TLSConnection {
     unsafe self.raw = raw
     self.role = role
     guard let bio = unsafe CiphertextBIO.make(for: self) else { throw .library(reason: ErrorQueue.drainText()) }
-    // For both directions; the connection owns it from here.
+    // One BIO is used for both directions. From here on, the OpenSSL connection owns it.
     unsafe SSL_set_bio(raw, bio, bio)
   }
 
@@ -86,8 +87,8 @@ package final class TLSConnection {
   private func set(_ peerName: PeerName) -> Bool {
     guard let parameters = unsafe SSL_get0_param(raw) else { return false }
     if peerName.isAddress { return unsafe X509_VERIFY_PARAM_set1_ip_asc(parameters, peerName.text) == 1 }
-    // RFC 9525 allows a wildcard as a whole label only, not `w*.example.com` (§6.3), and no host in the subject's
-    // common name (§2).
+    // RFC 9525 allows a wildcard only as a whole label (§6.3), so not `w*.example.com`. It does not allow a host in the
+    // subject's common name (§2).
     unsafe X509_VERIFY_PARAM_set_hostflags(
       parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
     guard unsafe X509_VERIFY_PARAM_set1_host(parameters, peerName.text, peerName.text.utf8.count) == 1 else {
@@ -98,24 +99,25 @@ package final class TLSConnection {
 
   // MARK: Ciphertext
 
-  /// Takes bytes from the socket.
+  /// Takes bytes that were received from the socket.
   package func receive(ciphertext: Span<UInt8>) { input.append(ciphertext) }
 
-  /// Like `receive`, without a copy: `body` appends to the queue from which records are read. It must not call this
-  /// connection.
+  /// Like `receive`, but without a copy: `body` appends to the queue from which records are read. `body` must not call
+  /// this connection.
   package func receiveCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&input) }
 
-  /// Reports the end of the peer's bytes. Without a close_notify before, `read` then throws `.truncated`.
+  /// Reports that the peer will send no more bytes. If it has not sent close_notify, `read` throws `.truncated` from
+  /// now on.
   package func receiveEndOfCiphertext() { hasReceivedEnd = true }
 
-  /// Received bytes that OpenSSL has not read yet (it reads up to a record ahead, about 16 KiB). The driver limits
-  /// their number: it does not receive while it does not read.
+  /// The number of received bytes that OpenSSL has not read yet. (OpenSSL reads up to a record ahead, about 16 KiB.)
+  /// The driver limits this number, since it receives no bytes as long as it does not call `read`.
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }
   @usableFromInline package var pendingCiphertextCount: Int { output.count }
 
-  /// Moves all bytes to be sent to the end of `destination`. Without a copy if `destination` is empty.
+  /// Moves all bytes that must be sent to the end of `destination`. Does not copy them if `destination` is empty.
   package func takeCiphertext(into destination: inout ByteQueue) {
     if destination.isEmpty {
       swap(&destination, &output)
@@ -124,25 +126,25 @@ package final class TLSConnection {
     }
   }
 
-  /// Like `takeCiphertext`, in place: `body` removes from the queue what the socket has accepted. It must not call this
-  /// connection.
+  /// Like `takeCiphertext`, but in place: `body` removes the bytes that the socket has accepted from the queue. `body`
+  /// must not call this connection.
   package func sendCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&output) }
 
   /// Releases the memory of empty queues and buffers, for a connection that becomes idle. About 19 KiB remain.
   package func releaseIdleStorage() {
-    // By itself OpenSSL does so only after application data, not after the tickets that follow a handshake. Does
-    // nothing if the buffers are in use.
+    // OpenSSL frees its buffers by itself only after application data, and not after the tickets that follow a
+    // handshake. This call has no effect if the buffers are in use.
     _ = unsafe SSL_free_buffers(raw)
     if input.isEmpty { input.releaseStorage() }
     if output.isEmpty { output.releaseStorage() }
   }
 
-  /// For OpenSSL: fills `room` with received bytes. Returns their number.
+  /// Called by OpenSSL. Fills `room` with received bytes, and returns their number.
   func readCiphertext(_ room: UnsafeMutableRawBufferPointer) -> Int {
     unsafe input.move(into: room)
   }
 
-  /// For OpenSSL: queues a record, or a flight of the handshake, to be sent.
+  /// Called by OpenSSL. Queues a record, or several records of the handshake, which must be sent.
   func writeCiphertext(_ bytes: UnsafeRawBufferPointer) {
     _ = unsafe output.withWritableBytes(minimum: bytes.count) { room in
       unsafe room.copyMemory(from: bytes)
@@ -165,7 +167,7 @@ package final class TLSConnection {
     }
   }
 
-  /// Continues the handshake as far as the received bytes allow.
+  /// Continues the handshake as far as it can with the bytes received so far.
   package func advanceHandshake() throws(TLSError) -> HandshakeStatus {
     switch phase {
     case .failed(let error): throw error
@@ -190,7 +192,8 @@ package final class TLSConnection {
   /// Whether the handshake has resumed an earlier TLS session.
   package var isResumed: Bool { unsafe SSL_session_reused(raw) == 1 }
 
-  /// The client's verified certificate, or nil if it has shown none. For a server, after the handshake.
+  /// The client's verified certificate; nil if the client has sent no certificate. Valid at a server, after the
+  /// handshake.
   package var clientCertificate: ClientCertificate? {
     guard case .server = role, isHandshakeComplete, unsafe SSL_get_verify_result(raw) == Int(X509_V_OK),
       let certificate = unsafe SSL_get0_peer_certificate(raw)
@@ -200,7 +203,7 @@ package final class TLSConnection {
 
   // MARK: Plaintext
 
-  /// Whether `read` may return bytes, or the end, without further ciphertext.
+  /// Whether `read` may return bytes, or the end of the stream, without further ciphertext.
   package var hasBufferedInput: Bool {
     unsafe isClosedByPeer || hasReceivedEnd || !input.isEmpty || SSL_has_pending(raw) == 1
   }
@@ -210,8 +213,9 @@ package final class TLSConnection {
 
   /// Decrypts received records and appends up to `limit` bytes to `plaintext`.
   ///
-  /// After `.bytes` there may be more: call again until `.needsCiphertext`, or later to apply backpressure. Bytes
-  /// decrypted before a failure are returned first; the next call throws.
+  /// After `.bytes` there may be more bytes. The driver must call this again until it returns `.needsCiphertext`, or
+  /// later if it must slow the peer down. If a failure follows bytes that were decrypted, these bytes are returned
+  /// first, and the next call throws.
   package func read(into plaintext: inout ByteQueue, atMost limit: Int) throws(TLSError) -> ReadResult {
     switch phase {
     case .handshaking: preconditionFailure("read in state handshaking")
@@ -221,10 +225,10 @@ package final class TLSConnection {
     }
     var total = 0
     reading: while total < limit {
-      // OpenSSL reads ahead: it may have records, or a part of a record, while our own queue is empty.
+      // OpenSSL reads ahead, so it may have records or a part of a record even if our own queue is empty.
       if input.isEmpty, unsafe SSL_has_pending(raw) == 0 { break }
       let decrypted = unsafe Int(SSL_pending(raw))
-      // Room for the available bytes, not for the largest record: a heartbeat must not cost 16 KiB.
+      // The room is for the available bytes and not for the largest record, so that a heartbeat does not cost 16 KiB.
       let room = min(limit - total, max(decrypted, min(input.count, Self.recordSize), 64))
       ErrorQueue.clear()
       var result: Int32 = 0
@@ -248,13 +252,13 @@ package final class TLSConnection {
     }
     if total > 0 || limit <= 0 { return .bytes(total) }
     if case .closedByPeer = phase { return .closed }
-    // The peer may have closed its sending side only, so writing remains possible.
+    // The peer may have closed only its sending side. So this is thrown by `read`, and the connection can still write.
     if hasReceivedEnd { throw .truncated }
     return .needsCiphertext
   }
 
-  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Each call makes at least one record, so combine small
-  /// messages first. Must not be called before the handshake is complete or after `sendCloseNotify()`.
+  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Each call makes at least one record, so callers should
+  /// combine small messages. Must not be called before the handshake is complete or after `sendCloseNotify()`.
   package func write(_ plaintext: Span<UInt8>) throws(TLSError) {
     switch phase {
     case .handshaking: preconditionFailure("write in state handshaking")
@@ -270,20 +274,20 @@ package final class TLSConnection {
     guard result == 1, count == plaintext.count else { throw fail(classifiedFailure()) }
   }
 
-  /// Sends close_notify: nothing more will be written. The peer may continue to send (half-closed), and `read` still
-  /// works. Does nothing before the handshake is complete, after a failure, and on repeated calls.
+  /// Sends close_notify, after which nothing can be written. The peer may continue to send, and `read` still works.
+  /// Does nothing before the handshake is complete, after a failure, and on repeated calls.
   package func sendCloseNotify() {
     guard isHandshakeComplete, !hasSentCloseNotify else { return }
     hasSentCloseNotify = true
     ErrorQueue.clear()
-    // The result says whether the peer's close_notify has arrived. `read` reports that.
+    // The result is ignored: it says whether the peer's close_notify has arrived, which `read` reports.
     _ = unsafe SSL_shutdown(raw)
   }
 
   // MARK: Failure
 
-  /// Maximum plaintext of one record (RFC 8446 §5.1), and the most that a record adds to it: header, explicit nonce,
-  /// MAC, padding.
+  /// Maximum plaintext of one record (RFC 8446 §5.1), and the maximum number of bytes that a record adds to its
+  /// plaintext: header, explicit nonce, MAC and padding.
   private static var recordSize: Int { 16_384 }
   private static var recordOverhead: Int { 128 }
 

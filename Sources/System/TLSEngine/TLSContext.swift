@@ -1,20 +1,21 @@
 import ByteStreams
 import COpenSSL
 
-/// Validated settings, ready for use: certificates parsed, keys checked. One context serves any number of connections
-/// on any thread.
+/// Validated settings that are ready for use: certificates are parsed, and keys are checked. One context serves any
+/// number of connections on any thread.
 ///
-/// Building a context parses certificates and, for the system's store, reads about 150 of them from disk. Do it before
-/// the event loop starts, or on another thread. The caller reads the files of the settings, with its own timeout.
+/// The creation of a context parses certificates, and reads about 150 certificates from disk if the system's store is
+/// used. So a context must be created before the event loop starts, or on another thread. The caller reads the files of
+/// the settings, with its own timeout.
 @safe
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
-  // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically and locks
-  // its certificate store itself, and no session is cached in it.
+  // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically, and locks
+  // its certificate store itself. It caches no sessions.
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
-  /// - Parameter contents: the bytes of each of `settings.files`, by path. Read one byte more than
+  /// - Parameter contents: the bytes of each of `settings.files`, by path. The caller must read one byte more than
   ///   `TLSClientSettings.fileSizeLimit`, so that a larger file is refused and not truncated.
   package init(_ settings: TLSClientSettings, contents: [String: [UInt8]] = [:]) throws(TLSSettingsError) {
     guard settings.minimumVersion <= settings.maximumVersion else {
@@ -39,8 +40,8 @@ package final class TLSContext: Sendable {
 
   /// Returns a new context with the same settings if a file has changed since this context was built; otherwise nil.
   ///
-  /// Compares contents, not dates: detects a secret that was mounted again under the same name, and ignores a touched
-  /// file.
+  /// Compares the contents of files and not their dates. So a secret that was mounted again under the same name is
+  /// detected, and a new date without a new content is ignored.
   package func rebuiltIfChanged(contents: [String: [UInt8]]) throws(TLSSettingsError) -> TLSContext? {
     guard try Files(settings, contents).fingerprints != fingerprints else { return nil }
     return try TLSContext(settings, contents: contents)
@@ -96,7 +97,7 @@ package final class TLSContext: Sendable {
     guard trust.systemStore || files.authorities != nil || trust.caPEM != nil else { throw .noTrustedCertificate }
     if trust.systemStore {
       let isLoaded = unsafe SystemTrustStore.load(into: raw)
-      // With other trusted certificates, a missing system store is not an error.
+      // If there are other trusted certificates, a missing system store is not an error.
       guard isLoaded || files.authorities != nil || trust.caPEM != nil else { throw .noSystemStore }
     }
     var sources: [PEMFile] = []

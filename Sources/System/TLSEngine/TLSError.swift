@@ -11,13 +11,13 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   case selfSignedCertificate(subject: String)
   case unknownIssuer(issuer: String)
   case pinMismatch(presented: PublicKeyPin)
-  /// Anything else: a bad signature, a wrong purpose, a weak key.
+  /// The certificate is rejected for another reason, such as a bad signature, a wrong purpose or a weak key.
   case certificateRejected(subject: String, reason: String)
 
   // The two ends could not agree.
   case versionUnsupported(minimum: TLSVersion, maximum: TLSVersion)
   case clientCertificateRequired
-  /// The client has shown no certificate, and the server requires one.
+  /// The client has sent no certificate, and the server requires one.
   case noClientCertificate
   /// No cipher, key exchange or application protocol is acceptable to both.
   case nothingInCommon(reason: String)

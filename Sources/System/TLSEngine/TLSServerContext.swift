@@ -3,17 +3,19 @@ import COpenSSL
 
 /// The certificate and key of a TLS server, ready for use. One context serves any number of connections on any thread.
 ///
-/// It owns the keys of its session tickets. A new context rejects the tickets of the previous context, so their clients
-/// make a full handshake. Building a new context at intervals thus rotates these keys (RFC 8446 §8.1, RFC 9325 §4.6).
+/// A context has its own keys for session tickets. A new context rejects the tickets of the previous context, so the
+/// clients that have these tickets make a full handshake. The keys are rotated by the creation of a new context at
+/// intervals (RFC 8446 §8.1, RFC 9325 §4.6).
 ///
-/// With client certificates there are no tickets. A resumed TLS session does not verify the certificate again, so an
-/// expired or distrusted certificate would be accepted as long as its ticket.
+/// There are no tickets if client certificates are used. When a TLS session is resumed, the certificate is not verified
+/// again, so an expired or distrusted certificate would be accepted as long as its ticket is valid.
 @safe
 package final class TLSServerContext: Sendable {
   package let settings: TLSServerSettings
   /// When the first certificate of the chain expires: seconds since 1970 UTC.
   package let expiry: Int64
-  // Sendable without a lock, as in `TLSContext`. The keys of the tickets are made with it and never change.
+  // Sendable without a lock, for the reasons given in `TLSContext`. The keys of the tickets are made together with the
+  // SSL_CTX and never change.
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
@@ -27,11 +29,11 @@ package final class TLSServerContext: Sendable {
   private static var ticketLifetime: Int { 7200 }
   /// Maximum number of certificates between a client's certificate and its authority.
   private static var chainDepth: Int32 { 8 }
-  /// Maximum size of a client's chain, in bytes. OpenSSL allocates as much as a client announces, by default up to 100
-  /// KB. A usual chain has less than 10 KB.
+  /// Maximum size of a client's chain, in bytes. OpenSSL allocates the size that a client announces, by default up to
+  /// 100 KB. A usual chain has less than 10 KB.
   private static var chainBytes: Int { 32 * 1024 }
-  /// Maximum number of authorities named to clients. A longer list would enlarge every handshake, so none is sent;
-  /// clients then choose a certificate by themselves.
+  /// Maximum number of authorities named to clients. A longer list would enlarge every handshake, so no list is sent
+  /// instead, and clients choose a certificate by themselves.
   private static var namedAuthorities: Int { 100 }
 
   /// - Parameter contents: the bytes of each of `settings.files`, by path, as for `TLSContext`.
@@ -102,8 +104,8 @@ package final class TLSServerContext: Sendable {
       }, nil)
   }
 
-  /// Returns the position of `http/1.1`, or else of `http/1.0`, in a client's list. If neither is there, as in a list
-  /// with `h2` alone, the handshake fails (RFC 7301 §3.2).
+  /// Returns the position of `http/1.1`, or else of `http/1.0`, in a client's list. If the list contains neither, for
+  /// example only `h2`, the handshake fails (RFC 7301 §3.2).
   private static func select(_ offered: UnsafePointer<UInt8>, _ count: Int) -> Int? {
     let bytes = unsafe Span(_unsafeStart: offered, count: count)
     var result: Int?

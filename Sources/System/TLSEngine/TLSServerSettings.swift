@@ -1,13 +1,13 @@
 /// How a TLS server authenticates itself and its clients.
 package struct TLSServerSettings: Equatable, Sendable {
-  /// Whether clients show a certificate.
+  /// Whether the server requests certificates of clients.
   package enum ClientCertificates: String, CaseIterable, Sendable {
     /// No certificate is requested.
     case none
     /// A certificate is requested. A client without a certificate is accepted, a client with an invalid certificate is
     /// not.
     case optional
-    /// A certificate is required: without a valid certificate, the handshake fails.
+    /// A certificate is required. Without a valid certificate, the handshake fails.
     case required
   }
 

@@ -45,7 +45,7 @@ struct ClientOptions {
       throw UsageError(message: "the URL is given twice: give it as an operand or as --url.")
     }
     let environment = SystemFile.environment()
-    // An empty variable counts as unset.
+    // An empty variable is treated as if it were not set.
     func variable(_ name: String) -> String? { environment[name].flatMap { $0.isEmpty ? nil : $0 } }
     url = try GatewayURL(operand ?? arguments[Self.url] ?? variable("DRAWBRIDGE_URL") ?? Self.defaultURL)
     session = arguments[Self.session] ?? SessionName.default

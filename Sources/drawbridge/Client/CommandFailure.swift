@@ -3,7 +3,7 @@ import ByteStreams
 /// Why a command ends without success.
 struct CommandFailure: Error {
   let code: Int32
-  /// Empty if no message is needed.
+  /// The message for standard error; empty if no message is needed.
   let message: String
 
   init(_ code: Int32, _ message: String) {
@@ -11,7 +11,8 @@ struct CommandFailure: Error {
     self.message = message
   }
 
-  /// Reports a failure, and returns the exit code.
+  /// Runs `body`, and returns its exit code. If it throws, reports the failure, and returns the exit code of the
+  /// failure.
   static func report(_ body: () throws(CommandFailure) -> Int32) -> Int32 {
     do throws(CommandFailure) {
       return try body()
@@ -25,7 +26,7 @@ struct CommandFailure: Error {
 extension GatewayClient {
   /// Sends a request. Throws unless the response is a success.
   ///
-  /// - Parameter accepted: further status codes that are returned.
+  /// - Parameter accepted: further status codes for which the response is returned and not thrown as an error.
   func success(
     of request: GatewayRequest, within span: TimeSpan = .seconds(Int64(GatewayConnection.timeoutSeconds)),
     accepting accepted: Set<Int> = []
@@ -40,7 +41,7 @@ extension GatewayClient {
     return response
   }
 
-  /// Like `success`, for a JSON object.
+  /// Like `success`, but returns the JSON object in the response.
   func document(at path: String, within span: TimeSpan = .seconds(10)) throws(CommandFailure) -> Document {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let response = try success(of: request, within: span)

@@ -10,7 +10,7 @@ struct Document {
   let bytes: [UInt8]
   private let object: JSONObject
 
-  /// Returns nil unless the line is a JSON object.
+  /// Returns nil unless `bytes` is a JSON object.
   init?(_ bytes: [UInt8]) {
     guard JSONValidator.isValid(bytes.span), let object = JSONObject(bytes.span) else { return nil }
     self.bytes = bytes

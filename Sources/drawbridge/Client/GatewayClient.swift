@@ -5,33 +5,34 @@ import Host
 import Reactor
 import Threading
 
-/// The client of all commands: one request at a time, over a connection of its own.
+/// The HTTP client of all commands. It sends one request at a time. Each request has its own connection.
 ///
-/// It blocks. Signals that the command handles are blocked in every thread, and end a wait.
+/// The calls block. Signals that the command handles are blocked in every thread, and end a wait of the client.
 final class GatewayClient {
   enum Failure: Error {
-    /// A signal.
+    /// A signal has ended the wait.
     case stopped(Int32)
-    /// There is no response, for this reason.
+    /// There is no response. The value is the reason.
     case connection(String)
-    /// The file of the token cannot be used, for this reason.
+    /// The file of the token cannot be used. The value is the reason.
     case file(String)
   }
 
-  /// The longest response that is kept in memory. A line of a stream is limited by its reader.
+  /// The longest response that is kept in memory. The reader of a stream limits the length of its lines.
   private static let bodyBytes = 512 << 20
   private static let longestToken = 8 << 10
 
   let options: ClientOptions
   let events: ProcessEvents
   private let resolver = Resolver()
-  /// Signals that have their default action while a connection is made, since that blocks.
+  /// Signals that have their default action while the client connects, since a connection attempt blocks and cannot be
+  /// cancelled.
   private let signals: [Int32]
   /// Called with a signal that arrives during a wait. Returns whether the wait continues.
   var whenSignalled: (Int32) -> Bool = { $0 == SIGCHLD }
 
   /// - Parameter handled: signals that end a wait. They must be blocked.
-  /// - Parameter isInterruptible: whether they end the process while a connection is made.
+  /// - Parameter isInterruptible: whether these signals end the process while the client connects.
   init(_ options: ClientOptions, handling handled: [Int32] = [], isInterruptible: Bool = true) throws(CommandFailure) {
     self.options = options
     signals = isInterruptible ? handled : []
@@ -42,7 +43,7 @@ final class GatewayClient {
     }
   }
 
-  /// Warns that others can read the token.
+  /// Warns that other people can read the token.
   func warnOfExposure() {
     if options.tokenFile != nil, options.url.isExposed {
       Terminal.note("others on the network can read the token, because the URL is not https")
@@ -75,7 +76,7 @@ final class GatewayClient {
     if let body = request.body { text += "Content-Length: \(body.count)\r\n" }
     let addresses = try resolve()
     do throws(ConnectionFailure) {
-      // Each step blocks for a few seconds.
+      // Signals can end the process during the connection attempt, since each of its steps may block for a few seconds.
       ProcessSignals.unblock(signals)
       defer { ProcessSignals.block(signals) }
       let connection = try GatewayConnection(to: options.url, at: addresses, options.context)
@@ -148,7 +149,8 @@ final class GatewayClient {
 
   /// Returns the reason for which the gateway refuses a request, in one line.
   func reason(of response: GatewayResponse) -> String {
-    // A listener or a proxy may refuse with a line of text.
+    // If the response has no JSON document, it is used as text: a listener or a proxy may refuse a request with a line
+    // of text.
     let detail = response.document?.text("detail") ?? response.line
     let reason = "status \(response.status)" + (detail.map { ": \($0)" } ?? "")
     return reason + (hint(for: response.status).map { ". \($0)" } ?? "")

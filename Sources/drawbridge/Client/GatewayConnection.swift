@@ -34,15 +34,15 @@ struct ConnectionFailure: Error {
   }
 }
 
-/// One request of a command to a gateway, over TCP, TLS or a Unix-domain socket. It blocks, in each step for at most
-/// `timeoutSeconds`.
+/// One request of a command to a gateway, over TCP, TLS or a Unix-domain socket. The calls block. Each step blocks for
+/// at most `timeoutSeconds`.
 ///
-/// The request is HTTP/1.0, whose response ends with the connection, so its content has no framing.
+/// The request is HTTP/1.0. Its response ends with the connection, so the content needs no framing.
 final class GatewayConnection {
   static let timeoutSeconds = 10
   private static let pieceBytes = 64 << 10
 
-  /// Readable when `receive` will not block.
+  /// The socket. When it is readable, `receive` does not block.
   let descriptor: Int32
   private var tls: TLSConnection?
   /// Whether the whole response was received.
@@ -50,7 +50,7 @@ final class GatewayConnection {
 
   deinit { close(descriptor) }
 
-  /// Connects to the first of `addresses` that accepts it.
+  /// Connects to the first of `addresses` that accepts the connection.
   ///
   /// - Parameter context: the TLS settings for `https`.
   init(to url: GatewayURL, at addresses: [SocketAddress], _ context: TLSContext?) throws(ConnectionFailure) {
@@ -73,7 +73,7 @@ final class GatewayConnection {
   private static func connect(to address: SocketAddress) throws(ConnectionFailure) -> Int32 {
     let descriptor = socket(address.family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     guard descriptor >= 0 else { throw ConnectionFailure(code: errno) }
-    // These timeouts also limit connect(2).
+    // The timeouts of the socket also limit connect(2).
     var timeout = timeval(tv_sec: timeoutSeconds, tv_usec: 0)
     let size = socklen_t(MemoryLayout<timeval>.size)
     unsafe setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, size)
@@ -107,7 +107,7 @@ final class GatewayConnection {
     do throws(TLSError) {
       return try body(tls)
     } catch {
-      // Sends the alert with the reason.
+      // The ciphertext is the alert with the reason.
       try? sendCiphertext()
       throw ConnectionFailure(error)
     }
@@ -119,7 +119,7 @@ final class GatewayConnection {
     try sendPlain(bytes.bytes)
   }
 
-  /// Returns false at the end.
+  /// Returns false at the end of the stream.
   private func receiveCiphertext() throws(ConnectionFailure) -> Bool {
     var bytes = ByteQueue()
     let hasMore = try receivePlain(into: &bytes)
@@ -135,8 +135,8 @@ final class GatewayConnection {
     try sendCiphertext()
   }
 
-  /// Waits for bytes and appends them to `input`. Returns false at the end of the response; the last bytes may come
-  /// with it.
+  /// Waits for bytes and appends them to `input`. Returns false at the end of the response, even if the call has
+  /// appended the last bytes.
   func receive(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     if !isAtEnd { isAtEnd = try !receiveNext(into: &input) }
     return !isAtEnd
@@ -145,7 +145,7 @@ final class GatewayConnection {
   private func receiveNext(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     guard tls != nil else { return try receivePlain(into: &input) }
     _ = try receiveCiphertext()
-    // Reads all buffered bytes, since `descriptor` does not report them.
+    // All bytes that TLS has buffered are read now, since `descriptor` is not readable because of them.
     while true {
       switch try withTLS({ tls throws(TLSError) in try tls.read(into: &input, atMost: Self.pieceBytes) }) {
       case .bytes: break
@@ -157,14 +157,14 @@ final class GatewayConnection {
     }
   }
 
-  /// Signals that no request follows, so that a held request gets its response at once.
+  /// Ends the output of the client, so that the gateway responds to a held request at once.
   func finishSending() {
     guard let tls else {
       shutdown(descriptor, Int32(SHUT_WR))
       return
     }
     tls.sendCloseNotify()
-    // The end of the connection, which the next `receive` reports, is a result, too.
+    // An error is ignored. If the connection has ended, the next `receive` reports that.
     try? sendCiphertext()
   }
 
@@ -181,7 +181,7 @@ final class GatewayConnection {
     }
   }
 
-  /// Returns false at the end.
+  /// Returns false at the end of the stream.
   private func receivePlain(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     while true {
       var count = 0

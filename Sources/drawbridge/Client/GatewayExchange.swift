@@ -95,7 +95,7 @@ struct GatewayResponse {
     isPlainText = type.hasPrefix("text/plain")
   }
 
-  /// Longer lines are not meant for a person at a terminal.
+  /// Longer lines are not shown, since they are not meant for a person at a terminal.
   private static let lineBytes = 256
 
   /// The first line of a body in plain text; nil if there is none.
@@ -113,7 +113,7 @@ struct GatewayResponse {
 }
 
 extension GatewayExchange {
-  /// The time after which to repeat the request, from one second to an hour.
+  /// The time after which the request should be repeated, from one second to an hour.
   var retryAfter: TimeSpan? {
     field("Retry-After").flatMap { Int64($0) }.map { TimeSpan.seconds(min(max(1, $0), 3600)) }
   }

@@ -18,14 +18,14 @@ struct GatewayURL {
   let path: String
   let text: String
 
-  /// Whether others can read the request: it is plain HTTP to another machine.
+  /// Whether other people can read the request, because it is sent to another machine by plain HTTP.
   var isExposed: Bool {
     guard case .network(let host, let port) = place, !isSecure, host != "localhost" else { return false }
     return !(SocketAddress(numericHost: host, port: port)?.ip?.isLoopback ?? false)
   }
 
   init(_ text: String) throws(UsageError) {
-    // The URL in messages, always with its scheme.
+    // `text` is the URL in messages, in which it always has a scheme.
     self.text = text.contains("://") || text.hasPrefix("unix:") ? text : "http://" + text
     if text.hasPrefix("unix:") {
       let path = String(text.dropFirst(5))

@@ -11,7 +11,7 @@ struct Arguments {
   let command: Command
   private var values: [(name: String, value: String)] = []
   private(set) var operands: [String] = []
-  /// The command after `--`, if `command` runs one.
+  /// The command after `--`, if `command` runs such a command.
   private(set) var commandToRun: [String] = []
   private(set) var showsHelp = false
 
@@ -87,7 +87,8 @@ struct Arguments {
   }
 
   private func unknown(_ name: String) -> UsageError {
-    // Flags of the configuration are the same everywhere, so the name is not misspelt.
+    // This is a flag of the configuration, which this command does not accept. Its name is not misspelt, so no other
+    // flag is suggested.
     if ConfigurationSource.flags().contains(where: { $0.name == name }) {
       let reason =
         command.name == "demo" && name == "upstream" ? "its upstream is built in" : "only 'drawbridge serve' has it"
@@ -101,10 +102,10 @@ struct Arguments {
 
   func has(_ flag: Flag) -> Bool { values.contains { $0.name == flag.name } }
 
-  /// The last value.
+  /// The last value of a flag.
   subscript(flag: Flag) -> String? { values.last { $0.name == flag.name }?.value }
 
-  /// All values, in order.
+  /// All values of a flag, in order.
   func all(_ flag: Flag) -> [String] { values.filter { $0.name == flag.name }.map(\.value) }
 
   func duration(_ flag: Flag) -> TimeSpan? { self[flag].flatMap { TimeSpan($0) } }
@@ -128,7 +129,7 @@ extension Flag {
     case .assignment:
       return text.contains("=") && text.first != "=" ? nil : "KEY=VALUE, such as upstream.heartbeat.interval=10s"
     case .number(let range):
-      // Int accepts a sign.
+      // Only digits are accepted, since `Int` would also accept a sign.
       guard text.utf8.allSatisfy({ ASCII.isDigit($0) }), let number = Int(text), range.contains(number) else {
         return "a number from \(range.lowerBound) to \(range.upperBound)"
       }

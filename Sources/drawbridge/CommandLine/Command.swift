@@ -2,11 +2,11 @@
 ///
 /// A new command is one file with a declaration, and its line in `CommandList`.
 struct Command: Sendable {
-  /// A word besides flags.
+  /// A word of the command line that is not a flag.
   struct Operand: Sendable {
-    /// As in the help: `URL`.
+    /// The name of the operand in the help, such as `URL`.
     let name: String
-    /// The words that it accepts; empty for any.
+    /// The accepted words; empty if any word is accepted.
     let choices: [String]
     let isFile: Bool
 
@@ -28,19 +28,19 @@ struct Command: Sendable {
   }
 
   let name: String
-  /// Words besides flags. The command checks which may be missing.
+  /// The words of the command line that are not flags. The command itself checks which of them may be missing.
   let operands: [Operand]
   /// Whether the words after `--` are a command that is run.
   let runsCommand: Bool
   /// The part after the name in the help: `[TEXT | -]`.
   let usage: String
-  /// For the overview, in a few words.
+  /// The description for the overview, in a few words.
   let summary: String
-  /// One or two sentences that begin in lower case.
+  /// The purpose of the command: one or two sentences that begin in lower case.
   let purpose: String
-  /// Lines to paste.
+  /// Examples: lines that can be pasted into a shell.
   let examples: [String]
-  /// Paragraphs, separated by blank lines. Lines that begin with a space are not wrapped.
+  /// The text of the help: paragraphs that are separated by blank lines. Lines that begin with a space are not wrapped.
   let text: String
   let flags: [Flag]
   /// Paragraphs after the flags.

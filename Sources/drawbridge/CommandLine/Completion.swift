@@ -101,7 +101,7 @@ enum Completion {
       """
   }
 
-  /// In a word in single quotation marks, where a colon ends the name.
+  /// Escapes a text for a word in single quotation marks, in which a colon ends the name.
   private static func quoted(_ text: String) -> String { escaped(text, ":", "\\") }
 
   private static func bracketed(_ text: String) -> String { escaped(text, "[]:", "\\") }

@@ -3,7 +3,7 @@ struct Flag: Sendable {
   enum Value: Sendable {
     /// A switch, which is given or not.
     case none
-    /// Any text. The placeholder is for the help.
+    /// Any text. The value is the placeholder for the help.
     case text(String)
     case file
     case choice([String])
@@ -14,12 +14,12 @@ struct Flag: Sendable {
     case assignment
   }
 
-  /// Without dashes.
+  /// The name, without dashes.
   let name: String
   let value: Value
-  /// One sentence, without a full stop.
+  /// The description: one sentence, without a full stop.
   let summary: String
-  /// Whether each use adds a value. Otherwise the last use counts.
+  /// Whether each use of the flag adds a value. If false, only the last use has an effect.
   let isRepeatable: Bool
 
   init(_ name: String, _ value: Value, _ summary: String, isRepeatable: Bool = false) {
@@ -29,7 +29,7 @@ struct Flag: Sendable {
     self.isRepeatable = isRepeatable
   }
 
-  /// As it is written in the help: `--ttl DURATION`.
+  /// The flag as it is written in the help: `--ttl DURATION`.
   var usage: String { placeholder.isEmpty ? "--\(name)" : "--\(name) \(placeholder)" }
 
   var takesValue: Bool { if case .none = value { false } else { true } }

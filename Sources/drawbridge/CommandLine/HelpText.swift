@@ -37,7 +37,7 @@ enum HelpText {
     return parts.joined(separator: "\n\n")
   }
 
-  /// A term, and its description from a column on.
+  /// Returns a term and its description, which begins at the column.
   private static func item(_ term: String, _ description: String, _ column: Int) -> String {
     let lines = split(description, width - column)
     let indentation = String(repeating: " ", count: column)

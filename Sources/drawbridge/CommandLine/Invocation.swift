@@ -5,7 +5,7 @@ enum Invocation {
   case overview
   case help(Command)
   case run(Arguments)
-  /// There are no words.
+  /// The command line has no words.
   case nothing
 
   init(_ words: [String], among commands: [Command]) throws(UsageError) {

@@ -47,7 +47,7 @@ enum ManualPage {
     return lines
   }
 
-  /// Lines that begin with a space are an example.
+  /// Returns a text as roff. Lines that begin with a space are an example.
   private static func paragraphs(_ text: String) -> [String] {
     var lines: [String] = []
     var verbatim: [String] = []
@@ -72,7 +72,7 @@ enum ManualPage {
   }
 
   private static func example(_ lines: [String]) -> [String] {
-    // The page indents the whole example by itself.
+    // The indentation that all lines have in common is removed, since roff indents the whole example.
     let indentation = lines.map { line in line.prefix { $0 == " " }.count }.min() ?? 0
     return lines.isEmpty
       ? [] : [".PP", ".RS", ".nf"] + lines.map { roff(String($0.dropFirst(indentation))) } + [".fi", ".RE"]
@@ -138,6 +138,6 @@ enum ManualPage {
 extension String {
   func replacingPrefix(_ prefix: String) -> String { hasPrefix(prefix) ? String(dropFirst(prefix.count)) : self }
 
-  /// With a first letter in upper case.
+  /// This text with its first letter in upper case.
   fileprivate var capitalized: String { prefix(1).uppercased() + dropFirst() }
 }

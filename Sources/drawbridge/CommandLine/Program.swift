@@ -10,8 +10,8 @@ enum Program {
     return String(decoding: path.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self)
   }
 
-  /// The command with which a shell in any folder runs this program: its name if the present shell has found it by
-  /// name, otherwise its path.
+  /// The command by which a shell in any folder can run this program. It is the name of the program if the present
+  /// shell has found the program by name, otherwise its path.
   static var command: String {
     guard let word = CommandLine.arguments.first, word.contains("/") else { return "drawbridge" }
     let path = absolute(word.hasPrefix("./") ? String(word.dropFirst(2)) : word)
@@ -20,7 +20,7 @@ enum Program {
     return isPlain ? path : "'\(parts.joined(separator: "'\\''"))'"
   }
 
-  /// A path relative to the working directory, as another process can use it.
+  /// Returns the absolute form of a path that is relative to the working directory, so that another process can use it.
   static func absolute(_ path: String) -> String {
     guard !path.hasPrefix("/"), let folder = unsafe getcwd(nil, 0) else { return path }
     defer { unsafe free(folder) }

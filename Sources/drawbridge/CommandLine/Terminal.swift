@@ -12,8 +12,8 @@ enum Terminal {
 
   static var isTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
 
-  /// Writes a result to standard output. Throws if that is not possible. The error has no message if the output has no
-  /// reader.
+  /// Writes a result to standard output. Throws if that is not possible. If the output has no reader any more, the
+  /// error has no message.
   static func output(_ bytes: [UInt8]) throws(CommandFailure) {
     var rest = bytes[...]
     while !rest.isEmpty {
@@ -28,7 +28,7 @@ enum Terminal {
     }
   }
 
-  /// Writes a JSON value and a line break. A terminal gets it without characters that it would act on.
+  /// Writes a JSON value and a line break. If the output is a terminal, characters on which it would act are escaped.
   static func output(json: [UInt8]) throws(CommandFailure) {
     let bytes = isTerminal ? JSONForTerminal.escaped(json) : json
     try output(bytes.last == UInt8(ascii: "\n") ? bytes : bytes + [UInt8(ascii: "\n")])
@@ -52,7 +52,7 @@ enum Terminal {
 
   /// Like `printable`, and also escapes line breaks.
   static func oneLine(_ text: String) -> String {
-    // Scalars, not characters: "\r\n" is a single character.
+    // The loop is over scalars and not over characters, since "\r\n" is a single character.
     printable(
       text.unicodeScalars.reduce(into: "") { result, scalar in
         if scalar == "\n" { result += "\\n" } else { result.unicodeScalars.append(scalar) }

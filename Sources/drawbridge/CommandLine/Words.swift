@@ -51,7 +51,7 @@ enum Words {
     return result
   }
 
-  /// With one digit after the point, unless that is 0.
+  /// Returns a number with one digit after the point, unless this digit is 0.
   private static func decimal(_ value: Double) -> String {
     let tenths = Int((min(value, 1e15) * 10).rounded())
     return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"

@@ -5,8 +5,8 @@ import Reactor
 
 /// The content of a message: an operand, or standard input.
 enum MessageInput {
-  /// Larger than any message that a gateway accepts by default (`http.body_bytes`, 16 MiB), and small enough for
-  /// memory.
+  /// Maximum size of the content in bytes. It is larger than any message that a gateway accepts by default
+  /// (`http.body_bytes`, 16 MiB), and fits into memory.
   private static let sizeLimit = 256 << 20
 
   /// - Parameter operand: the text; `-` or nil for standard input.

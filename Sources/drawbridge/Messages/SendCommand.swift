@@ -5,7 +5,7 @@ import HTTPCodec
 enum SendCommand {
   /// The default time to wait for a state.
   private static let defaultWait = TimeSpan.seconds(25)
-  /// How much longer than the wait the response may take.
+  /// How much longer the response may take than the wait that was requested.
   private static let margin = TimeSpan.seconds(10)
 
   private static let topic = Flag(
@@ -96,7 +96,7 @@ enum SendCommand {
     return line
   }
 
-  /// - Parameter isFinal: whether the message has reached the state or has ended.
+  /// - Parameter isFinal: whether the message has reached the requested state or a final state.
   static func exitCode(for state: String, awaiting awaited: String, isFinal: Bool) -> Int32 {
     if state == "confirmed" || state == awaited { return ExitCode.ok }
     return isFinal ? ExitCode.failed : ExitCode.temporary

@@ -4,15 +4,16 @@ import Host
 import Reactor
 
 /// Follows the pushes of a session across lost connections and restarts of the gateway. Each stream continues after the
-/// last line of the previous one.
+/// last line of the previous stream.
 final class TailCommand {
-  /// The heartbeat interval if the response does not state one. A connection without a byte for three intervals counts
-  /// as lost.
+  /// The heartbeat interval if the response does not state one. A connection on which no byte arrives for three
+  /// intervals is treated as lost.
   private static let usualHeartbeat = TimeSpan.seconds(15)
   /// The longest heartbeat that a gateway can have (`delivery.stream_heartbeat`).
   private static let longestHeartbeat = TimeSpan.minutes(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
-  /// A longer line cannot be a message: a message has at most `upstream.message_bytes`, 16 MiB by default.
+  /// Maximum length of a line in bytes. A longer line cannot be a message, since a message has at most
+  /// `upstream.message_bytes`, 16 MiB by default.
   private static let lineBytes = 512 << 20
   /// Maximum bytes that are read of a refusal.
   private static let problemBytes = 64 << 10
@@ -59,18 +60,18 @@ final class TailCommand {
 
   /// Why the command ends.
   private enum End: Error {
-    /// A signal arrived, or the output has no reader any more.
+    /// A signal has arrived, or the output has no reader any more.
     case stopped
     case refused(String)
     case file(String)
-    /// Standard output cannot be written.
+    /// Writing to standard output has failed.
     case output(String)
     case command(String)
   }
 
-  /// How a stream ended. In both cases another stream follows.
+  /// How a stream has ended. In both cases another stream follows.
   private enum Stream {
-    /// The stream was complete: its lifetime is over, or the gateway shuts down.
+    /// The stream has ended completely, because its lifetime has ended or the gateway is shutting down.
     case ended
     case failed(String, retryAfter: TimeSpan?)
   }
@@ -79,7 +80,7 @@ final class TailCommand {
   private let client: GatewayClient
   /// The position after the last line; nil before the first response.
   private var cursor: String?
-  /// Whether the last attempt has failed, and a note says so.
+  /// Whether the last attempt has failed and a note about this was printed.
   private var hasFailed = false
   /// Whether a stream has already begun, which shows that the command line is valid.
   private var hasConnected = false
@@ -100,7 +101,7 @@ final class TailCommand {
         let before = cursor
         switch try follow() {
         case .ended:
-          // Streams that end at once must not cause a busy loop.
+          // The pause prevents a busy loop if streams end at once.
           if ProcessInformation.monotonicTime() - began < .seconds(1) { try wait(for: Self.pauses.first) }
           pause = Self.pauses.first
         case .failed(let reason, let retryAfter):
@@ -156,7 +157,7 @@ final class TailCommand {
     case .stopped: throw .stopped
     case .connection(let reason): return .failed(reason, retryAfter: nil)
     case .file(let reason):
-      // The file may be about to be replaced.
+      // The file of the token may be about to be replaced, so the command tries again if it has connected before.
       guard hasConnected else { throw .file(reason) }
       return .failed(reason, retryAfter: nil)
     }
@@ -185,7 +186,7 @@ final class TailCommand {
       }
     }
     guard exchange.status == 200 else { return try refused(exchange, until: deadline) }
-    // Checked before the content is read: content of another type may have any length, and no lines.
+    // The type is checked before the content is read: content of another type may have any length, and no lines.
     if let type = exchange.field("Content-Type"), !type.lowercased().hasPrefix("application/x-ndjson") {
       throw Self.noStream
     }
@@ -215,7 +216,7 @@ final class TailCommand {
     }
     let response = GatewayResponse(exchange)
     let reason = client.reason(of: response)
-    // An expired token will probably be replaced.
+    // A token that has expired will probably be replaced in its file, so the command tries again.
     let canChange = response.status == 401 && hasConnected && options.client.tokenFile != nil
     guard response.status >= 500 || response.status == 429 || response.status == 408 || canChange else {
       throw .refused(reason)
@@ -257,7 +258,7 @@ final class TailCommand {
       case .readable: break
       }
       do throws(ConnectionFailure) {
-        // The next stream repeats an incomplete line.
+        // A line that is incomplete at the end of this stream is repeated by the next stream.
         try exchange.receive()
         if exchange.isComplete { end = .ended }
       } catch {
@@ -306,18 +307,19 @@ final class TailCommand {
     if isStopped { throw .stopped }
   }
 
-  /// Writes to standard output. If its reader stops, the stream is not read either, and the gateway keeps the pushes.
+  /// Writes to standard output. If the reader of the output stops, the stream is not read either, and the gateway keeps
+  /// the pushes.
   private func write(_ bytes: [UInt8]) throws(End) {
     var rest = bytes[...]
     while !rest.isEmpty {
       var interest = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
       if unsafe poll(&interest, 1, 0) == 0 {
-        // While the write would block, signals have their default action.
+        // As long as the write would block, signals have their default action, so that they end the process.
         ProcessSignals.unblock(Self.signals)
         _ = unsafe poll(&interest, 1, -1)
         ProcessSignals.block(Self.signals)
       }
-      // A pipe that is writable takes this many bytes without blocking.
+      // A pipe that is writable accepts this many bytes without blocking.
       let piece = rest.prefix(Int(PIPE_BUF))
       let count = unsafe piece.withUnsafeBytes { unsafe Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
       if count < 0, errno == EINTR || errno == EAGAIN { continue }

@@ -75,7 +75,7 @@ enum JSONForTerminal {
       if !scalar.controlsDisplay {
         result += Array(String(scalar).utf8)
       } else if scalar.value < 0x20 {
-        // Strings contain no such characters, so this is whitespace.
+        // In valid JSON, such characters are never inside strings, so this character is whitespace between tokens.
         result.append(UInt8(ascii: " "))
       } else {
         let digits = String(scalar.value, radix: 16)

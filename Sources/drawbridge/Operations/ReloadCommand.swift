@@ -4,7 +4,7 @@ import Reactor
 
 /// `drawbridge reload`.
 enum ReloadCommand {
-  /// How long a reload may take: it reads files, which may be on a network.
+  /// How long a reload may take. It reads files, which may be on a network file system.
   private static let limit = TimeSpan.seconds(30)
   private static let interval = TimeSpan.milliseconds(50)
 

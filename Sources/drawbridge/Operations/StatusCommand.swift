@@ -55,7 +55,8 @@ enum StatusCommand {
         lines = try screen(client, arguments)
       } catch {
         if error.message.isEmpty { return ExitCode.ok }
-        // The gateway may come back. A refused request would be refused again.
+        // Only these failures are repeated: the gateway may become reachable again, but a refused request would be
+        // refused again.
         guard error.code == ExitCode.unavailable || error.code == ExitCode.temporary,
           !error.message.hasPrefix("the gateway refuses") || error.code == ExitCode.temporary
         else { throw error }
@@ -66,7 +67,8 @@ enum StatusCommand {
         }
       }
       if isScreen {
-        // Overwrites the screen from the top left: clears the rest of each line, and then the rest of the screen.
+        // The text overwrites the screen from the top left. It clears the rest of each line, and at its end the rest of
+        // the screen.
         let text = lines.map { Terminal.printable($0) + "\u{1B}[K\n" }.joined()
         try Terminal.output(Array(("\u{1B}[H" + text + "\u{1B}[J").utf8))
       } else if !lines.isEmpty {

@@ -4,7 +4,7 @@ import Configuration
 struct BuiltInProfile: Sendable {
   /// The name of its file, without `.yaml`.
   let name: String
-  /// For the list of profiles.
+  /// The description in the list of profiles.
   let summary: String
   let text: [UInt8]
 

@@ -31,12 +31,13 @@ struct ConfigurationSource {
     flags = arguments.settings
   }
 
-  /// For messages.
+  /// The name of the source in messages.
   var title: String {
     file ?? profile.map { "profile \($0.name)" } ?? "the configuration"
   }
 
-  /// An empty variable counts as unset: an empty value is the way to override a variable of a container's environment.
+  /// The value of a variable. An empty variable is treated as if it were not set, since an empty value is the only way
+  /// to override a variable of a container's environment.
   private static func variable(_ name: String) -> String? {
     SystemFile.environment()[name].flatMap { $0.isEmpty ? nil : $0 }
   }
@@ -62,7 +63,7 @@ struct ConfigurationSource {
 
 /// Reads the configuration of the commands that need one, and reports its errors.
 enum ConfigurationReader {
-  /// Settings that a command sets itself, each time the configuration is read.
+  /// Settings that a command sets itself each time that the configuration is read.
   struct SettingOverrides {
     /// Paths of the settings that are not read.
     var ignoredPaths: Set<String> = []
@@ -115,8 +116,8 @@ enum ConfigurationReader {
     return ExitCode.configuration
   }
 
-  /// Relative paths in the file begin at its folder, and elsewhere at the working directory. nil if that is not known:
-  /// it may have been removed.
+  /// The folders for relative paths. Paths in the file are relative to the folder of the file, and other paths to the
+  /// working directory. nil if the working directory is not known, for example because it was removed.
   private static var paths: ConfigurationPaths? {
     guard let folder = unsafe getcwd(nil, 0) else { return nil }
     defer { unsafe free(folder) }

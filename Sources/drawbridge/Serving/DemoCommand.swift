@@ -33,7 +33,7 @@ enum DemoCommand {
   ) { (arguments) throws(UsageError) in run(try ConfigurationSource(arguments)) }
 
   private static func run(_ source: ConfigurationSource) -> Int32 {
-    // Threads inherit the mask, so block the signals before the upstream starts its thread.
+    // The signals are blocked before the upstream starts its thread, since threads inherit the mask.
     ProcessSignals.block(GatewayServer.handledSignals)
     let upstream: DemoUpstream
     do throws(SystemError) {
@@ -54,9 +54,9 @@ enum DemoCommand {
       "status.payloads",
     ]) {
       $0.session.upstream.url = url
-      // The payloads are the demo's own.
+      // The status page may show payloads, since they are payloads of the demo.
       $0.status.payloads = true
-      // The upstream echoes a request, so its reply has the id at the same place.
+      // The upstream echoes a request, so the reply has the id at the same place as the request.
       let conventions = $0.session.upstream.conventions
       if conventions.correlation == nil, conventions.kind == .websocket {
         let place = Correlation.jsonRPC.request

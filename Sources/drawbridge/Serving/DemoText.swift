@@ -37,7 +37,7 @@ enum DemoText {
       ("\(Program.command) status\(flag)", ""),
     ]
     var lines = ["", HelpText.wrapped(paragraph), ""]
-    // The path of the program may be long.
+    // Long commands are ignored for the width of the column, since the path of the program may be long.
     let column = commands.filter { !$0.comment.isEmpty }.map(\.command.count).filter { $0 <= 64 }.max() ?? 0
     lines += commands.map { command, comment in
       let padding = String(repeating: " ", count: max(0, column - command.count))
@@ -51,7 +51,7 @@ enum DemoText {
     return (lines + ["", "Press Ctrl-C to stop.", ""]).joined(separator: "\n")
   }
 
-  /// The flag of a command that is a client, unless it is the default.
+  /// The flag `--url` for a client command; empty if the address is the default.
   private static func urlFlag(for address: SocketAddress) -> String {
     switch address {
     case .unix(let path): " --url 'unix:\(path)'"
@@ -59,7 +59,7 @@ enum DemoText {
     }
   }
 
-  /// The curl command for a listener, and the start of its URLs.
+  /// The curl command for a listener, and the beginning of the URLs for it.
   private static func curl(_ address: SocketAddress) -> (command: String, base: String) {
     if case .unix(let path) = address { return ("curl --unix-socket '\(path)'", "http://localhost") }
     return ("curl", "http://\(address)")

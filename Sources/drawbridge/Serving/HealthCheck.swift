@@ -50,7 +50,7 @@ enum HealthCheck {
     return isReady ? ExitCode.ok : ExitCode.unavailable
   }
 
-  /// Returns the loopback address for a listener on the unspecified address.
+  /// Returns an address to which this process can connect: for the unspecified address, the loopback address.
   private static func connectable(_ address: SocketAddress) -> SocketAddress {
     switch address {
     case .ip(.ipv4(0), let port): .ipv4(0x7F00_0001, port: port)

@@ -23,7 +23,7 @@ enum RunningGateway {
       return server.runUntilSignalled(files) { ConfigurationReader.reload(source, overriding: overrides, logger) }
     } catch {
       GatewayServer.flushLog(logger)
-      // Standard error may be a pipe that nobody reads, so signals must be able to end the process.
+      // Signals must be able to end the process now, since standard error may be a pipe that is not read.
       ProcessSignals.unblock(GatewayServer.handledSignals)
       Terminal.printError("drawbridge: \(error.message)")
       return error.concernsConfiguration ? ExitCode.configuration : ExitCode.unavailable

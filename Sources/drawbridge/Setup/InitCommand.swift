@@ -73,7 +73,7 @@ enum InitCommand {
     var upstream: String
     var kind: String
     var listen: String
-    /// Empty for none.
+    /// The path of the store; empty if sessions are not stored.
     var store: String
     var tokens: String
   }
@@ -222,14 +222,15 @@ enum InitCommand {
       """
   }
 
-  /// For editors with the YAML language server, where `make install` or a package has installed the schema.
+  /// The line that names the schema for editors with the YAML language server. The schema is at the path to which `make
+  /// install` or a package installs it.
   private static var editorLine: String {
     let prefix = Program.path.split(separator: "/").dropLast(2).map { "/" + $0 }.joined()
     let schema = prefix + "/share/drawbridge/drawbridge.schema.json"
     return unsafe access(schema, R_OK) == 0 ? "# yaml-language-server: $schema=\(schema)\n" : ""
   }
 
-  /// In single quotation marks, where YAML has no other escape.
+  /// Returns a text in single quotation marks. The only escape in them is a doubled quotation mark.
   private static func quoted(_ text: String) -> String {
     "'" + text.map { $0 == "'" ? "''" : String($0) }.joined() + "'"
   }

@@ -5,7 +5,8 @@ import Glibc
 import Host
 import Reactor
 
-/// Makes a static token. Only its hash goes into the file, so a copy of the file gives no access.
+/// Makes a static token. The file of the gateway contains only the hash of the token, so a copy of the file gives no
+/// access.
 enum TokenCommand {
   private static let scopes = Flag(
     "scopes", .text("LIST"), "what the client may do: send, receive, call, admin (default send,receive)")
@@ -43,7 +44,7 @@ enum TokenCommand {
     ],
     run: run)
 
-  /// 256 bits, the size of the hash.
+  /// The number of random bytes in a token: 256 bits, the size of the hash.
   private static let randomBytes = 32
 
   /// Prints the line for the file to standard output, and the token to standard error.
@@ -55,7 +56,7 @@ enum TokenCommand {
     let token = hexadecimal((0..<randomBytes).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
     var line = "\(name) sha256:\(hexadecimal(Digest.sha256(Array(token.utf8).span)))"
     line += " scopes=\(arguments[scopes] ?? "send,receive")"
-    // The default in the file is all sessions and topics.
+    // A line without these members allows all sessions and topics.
     for flag in [sessions, topics] {
       if let list = arguments[flag] { line += " \(flag.name)=\(list)" }
     }
@@ -68,7 +69,8 @@ enum TokenCommand {
       return refuse("\(error)".replacingPrefix("line 1: "))
     }
     return CommandFailure.report { () throws(CommandFailure) in
-      // Written before the line: otherwise a failure would leave a line for a lost token.
+      // The token is written before the line is printed. In the other order, a failure would leave a line for a token
+      // that is lost.
       let file = arguments[out]
       if let file { try write(token, to: file) }
       do throws(CommandFailure) {
@@ -89,7 +91,7 @@ enum TokenCommand {
 
   /// Creates a file that only its owner can read. Leaves no file behind if writing fails.
   private static func write(_ token: String, to file: String) throws(CommandFailure) {
-    // The mode, and not `umask`, makes the file secret. The file has this mode from the beginning.
+    // The mode is passed to open(2) instead of relying on `umask`, so that the file is secret from the beginning.
     let descriptor = unsafe open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else {
       let reason = errno == EEXIST ? "it exists" : SystemError.reason(of: errno)

@@ -166,7 +166,7 @@ enum StoreCommand {
     return ExitCode.data
   }
 
-  /// Standard output. If writing fails, the process exits.
+  /// Standard output. If a write fails, the process exits.
   private struct Output: ~Copyable {
     private static let pieceBytes = 64 << 10
     private var bytes = ByteQueue()
@@ -191,7 +191,7 @@ enum StoreCommand {
 
   // MARK: Backup
 
-  /// Asks a running gateway to make the copy. Without a running gateway, this process makes it.
+  /// Makes a running gateway copy the database. If no gateway is running, this process makes the copy.
   private static func backUp(_ path: String, to copy: String) throws(StoreError) -> Int32 {
     let target = Program.absolute(copy)
     guard !target.utf8.contains(UInt8(ascii: "\n")) else {

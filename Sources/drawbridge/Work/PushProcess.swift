@@ -51,13 +51,15 @@ struct PushProcess {
     var obstacle = ENOENT
     for path in paths {
       if unsafe access(path, X_OK) == 0 { return nil }
-      // A file that must not be executed is a better explanation than its absence in other folders.
+      // If a folder has the file but this process may not execute it, that is a better explanation than the absence of
+      // the file in other folders.
       if errno == EACCES { obstacle = EACCES }
     }
     return obstacle
   }
 
-  /// Returns a file without a name, which no other user can open: in memory if there is such a file system.
+  /// Returns a file without a name, which no other user can open. The file is in `TMPDIR` if this variable is set. If
+  /// it is not, the file is in memory (/dev/shm) if possible, and otherwise in /tmp.
   private static func temporaryFile() throws(SystemError) -> Int32 {
     for folder in [SystemFile.environment()["TMPDIR"], "/dev/shm", "/tmp"].compactMap(\.self) {
       var name = Array("\(folder)/drawbridge-XXXXXX\0".utf8CString)
@@ -139,7 +141,7 @@ struct Push {
   func variables(session: String) -> [String: String] {
     var variables = ["PUSH_SESSION": session, "PUSH_TOPIC": ""]
     for name in ["id", "time", "type", "topic", "namespace", "ack"] {
-      // A variable ends with a NUL.
+      // NULs are removed, since the value of a variable ends at a NUL.
       if let text = document.text(name) { variables["PUSH_\(name.uppercased())"] = text.filter { $0 != "\0" } }
     }
     if let count = document.integer("deliveries") { variables["PUSH_DELIVERIES"] = "\(count)" }

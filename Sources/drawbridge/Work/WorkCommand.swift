@@ -5,14 +5,14 @@ import Reactor
 
 /// Runs a command for each push of a work-sharing consumer.
 ///
-/// One thread waits for signals, the ends of commands, the response to the held receive, and the time of the next
-/// extension.
+/// One thread waits for signals, for the ends of commands, for the response to the held receive, and for the time of
+/// the next extension of a lease.
 final class WorkCommand {
   private static let receiveWait = TimeSpan.seconds(25)
-  /// How much longer than the wait the response may take.
+  /// How much longer the response may take than the wait that was requested.
   private static let margin = TimeSpan.seconds(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
-  /// After a signal, how long the gateway may take to end the held receive, and to accept the last settlements.
+  /// The time that the gateway has, after a signal, to end the held receive and to accept the last settlements.
   private static let farewell = TimeSpan.seconds(5)
   private static let parallelLimit = 256
 
@@ -75,7 +75,7 @@ final class WorkCommand {
     }
     let program = arguments.commandToRun[0]
     if let code = PushProcess.obstacle(to: program) {
-      // Before the first push, which would be leased in vain.
+      // The program is checked before the first push is leased, since that push could not be handled.
       Terminal.note("'\(program)' cannot be started: \(SystemError.reason(of: code))")
       return ExitCode.unavailable
     }
@@ -103,7 +103,7 @@ final class WorkCommand {
   private var retryAt = MonotonicTime.zero
   private var pause = WorkCommand.pauses.first
   private var hasFailed = false
-  /// The deadline after a signal. The command ends then even if the gateway does not respond.
+  /// The deadline after a signal. At this time the command ends, even if the gateway has not responded.
   private var endsAt = MonotonicTime.distantFuture
 
   private init(_ name: String, _ arguments: Arguments, _ client: GatewayClient) {
@@ -116,12 +116,13 @@ final class WorkCommand {
 
   // MARK: The consumer
 
-  /// Creates the consumer, or changes the settings that the flags contain. Returns it, and whether it is new.
+  /// Creates the consumer. If it exists, changes the settings for which there are flags. Returns the consumer, and
+  /// whether it is new.
   private func prepare() throws(CommandFailure) -> (consumer: Document, isNew: Bool) {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let found = try client.success(of: request, accepting: [404])
     let problem = found.status == 404 ? found.document?.text("detail") ?? "" : ""
-    // The session, and not the consumer, may not exist.
+    // The 404 may mean that the session does not exist, and not the consumer.
     if found.status == 404, problem.hasPrefix("session") { throw client.refusal(found) }
     let existing = found.status == 404 ? nil : found.document
     guard existing != nil || found.status == 404 else { throw GatewayClient.noGateway }
@@ -136,11 +137,12 @@ final class WorkCommand {
       body: Array(Self.settings(arguments, existing).utf8))
     let response = try client.success(of: put)
     guard let document = response.document else { throw GatewayClient.noGateway }
-    // Another worker may have created it meanwhile.
+    // Another worker may have created the consumer since the request above, so the status code of this response
+    // decides.
     return (document, response.status == 201)
   }
 
-  /// Says where the worker begins, to a person at a terminal.
+  /// If standard output is a terminal, prints where the worker begins.
   private func introduce(_ consumer: Document, isNew: Bool) {
     guard Terminal.isTerminal else { return }
     let place = "consumer '\(name)' of session '\(client.options.session)' at \(client.options.url.text)"
@@ -164,7 +166,7 @@ final class WorkCommand {
     }
   }
 
-  /// The settings of the consumer: the flags, and otherwise its present settings.
+  /// The settings of the consumer: the values of the flags, and for the other settings their present values.
   static func settings(_ arguments: Arguments, _ existing: Document?) -> String {
     var members = ["\"share\":true"]
     func add(_ name: String, _ given: String?, _ kept: String?) {
@@ -188,7 +190,7 @@ final class WorkCommand {
     client.warnOfExposure()
     let (consumer, isNew) = try prepare()
     introduce(consumer, isNew: isNew)
-    // A request to the gateway is not abandoned: it may have been executed.
+    // A signal does not end the wait for a response, since the request may already have been executed.
     client.whenSignalled = { [unowned self] signal in
       if signal != SIGCHLD { stop(signal) }
       return true
@@ -249,14 +251,14 @@ final class WorkCommand {
     }
   }
 
-  /// Lets the gateway respond to the held request at once, so that it leases no push that this process would not
+  /// Makes the gateway respond to the held request at once, so that it leases no push that this process would not
   /// handle.
   private func release(_ exchange: GatewayExchange) {
     exchange.connection.finishSending()
     held = (exchange, endsAt)
   }
 
-  /// The gateway cannot be reached, or cannot serve the request now.
+  /// Called when the gateway cannot be reached, or cannot serve the request now.
   private func fail(_ reason: String, _ retryAfter: TimeSpan?) {
     if !hasFailed { Terminal.note("\(reason). Trying again") }
     hasFailed = true
@@ -291,7 +293,7 @@ final class WorkCommand {
       let exchange = try client.send(
         GatewayRequest(method: "POST", path: path + "/receive" + query.text, body: []))
       held = (exchange, ProcessInformation.monotonicTime() + Self.receiveWait + Self.margin)
-      // A signal came meanwhile.
+      // A signal has arrived while the request was being sent.
       if stops > 0 { release(exchange) }
     } catch {
       try handle(error)
@@ -300,11 +302,11 @@ final class WorkCommand {
 
   private func handle(_ failure: GatewayClient.Failure) throws(CommandFailure) {
     switch failure {
-    // Only possible before the first push.
+    // This is possible only before the first push.
     case .stopped: throw CommandFailure(failure)
     case .connection(let reason): fail(reason, nil)
     case .file(let reason):
-      // The file may be about to be replaced.
+      // The file of the token may be about to be replaced, so the request is repeated.
       fail(reason, nil)
     }
   }
@@ -322,7 +324,7 @@ final class WorkCommand {
     guard exchange.isComplete else { return }
     held = nil
     let response = GatewayResponse(exchange)
-    // The consumer was removed, with its position and leases. It is created again.
+    // The consumer was removed, together with its position and leases, so it is created again.
     if response.status == 404, stops == 0 {
       let (consumer, isNew) = try prepare()
       introduce(consumer, isNew: isNew)
@@ -340,7 +342,7 @@ final class WorkCommand {
     }
     let messages = document.objects("messages")
     for message in messages { try handle(message) }
-    // A gateway that shuts down does not hold requests.
+    // A gateway that is shutting down responds to a receive at once, so the next receive is delayed.
     let now = ProcessInformation.monotonicTime()
     if messages.isEmpty, !document.isTrue("more"), now - began < .seconds(1) { retryAt = now + Self.pauses.first }
   }
@@ -358,7 +360,7 @@ final class WorkCommand {
         process.id, lease: lease, push: message.text("id") ?? "", deliveries: message.integer("deliveries") ?? 1,
         at: ProcessInformation.monotonicTime())
     } catch {
-      // The command is wrong, so no push can be handled.
+      // The command cannot be started, so no push can be handled.
       Terminal.note("'\(words.first ?? "")' cannot be started: \(SystemError.reason(of: error.code))")
       queue.giveBack(lease)
       _ = try? settle(queue.request(at: ProcessInformation.monotonicTime()))
@@ -393,7 +395,7 @@ final class WorkCommand {
     } catch {
       return try handle(error)
     }
-    // 404: the consumer was removed with its leases.
+    // A 404 means that the consumer was removed with its leases, which need no settlement.
     if response.status != 404 {
       guard try check(response) else { return }
     }

@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// The pushes that `drawbridge work` has received and not settled: running commands, and settlements to be sent. A pure
-/// value.
+/// The pushes that `drawbridge work` has received and not settled: the running commands, and the settlements that must
+/// be sent. The type has no side effects.
 struct WorkQueue {
   /// The delay of a release grows with the deliveries of a push: 1 s, 2 s, 4 s, up to the longest.
   static let delays = (first: TimeSpan.seconds(1), longest: TimeSpan.minutes(5))
-  /// A lease is extended three times in its life, so that one request may fail.
+  /// A lease is extended three times in its duration, so that it does not expire if one request fails.
   private static let extensionsPerLease: Int64 = 3
 
   struct Job {
@@ -29,7 +29,7 @@ struct WorkQueue {
 
     var isEmpty: Bool { acknowledged.isEmpty && released.isEmpty && extended.isEmpty }
 
-    /// The JSON of the request. Leases have no characters that it would have to escape.
+    /// The JSON of the request. Leases contain no characters that JSON must escape.
     var body: String {
       var members: [String] = []
       for (name, leases) in [("ack", acknowledged), ("release", released), ("extend", extended)] where !leases.isEmpty {
@@ -55,9 +55,9 @@ struct WorkQueue {
   /// The number of commands that can be started.
   var free: Int { max(0, parallel - running.count) }
   var isEmpty: Bool { running.isEmpty && settlements.isEmpty }
-  /// Whether the end of a command is to be reported to the gateway.
+  /// Whether there are settlements that must be sent to the gateway.
   var hasSettlements: Bool { !settlements.isEmpty }
-  /// When the next lease is extended.
+  /// The time at which the next lease must be extended.
   var nextExtension: MonotonicTime { running.values.map(\.extendsAt).min() ?? .distantFuture }
 
   static func delay(afterDeliveries deliveries: Int) -> TimeSpan {
@@ -76,10 +76,11 @@ struct WorkQueue {
     return (job, delay)
   }
 
-  /// A push that no command handles: other workers get it at once.
+  /// Gives back a push that no command will handle, so that other workers get it at once.
   mutating func giveBack(_ lease: String) { settlements.append((lease, .release(after: .zero))) }
 
-  /// Returns the next request to send. Releases with another delay follow in a later request.
+  /// Returns the next request to send. A request has only releases with the same delay. The other releases follow in
+  /// later requests.
   func request(at now: MonotonicTime) -> Request {
     var request = Request()
     var delay: TimeSpan?

@@ -3,7 +3,7 @@ import ByteStreams
 /// Iterates over the entity tags of a list (RFC 9110 §8.8.3, §13.1.2), without `W/` and quotes.
 ///
 /// Inside the quotes a backslash is an ordinary character, so the tags are not quoted strings. A tag without quotes is
-/// accepted, since some clients remove them.
+/// accepted, since some clients remove the quotes.
 package struct HTTPEntityTags: ~Escapable {
   private let list: Span<UInt8>
   private var position = 0

@@ -2,14 +2,14 @@ import ByteStreams
 
 /// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. Whether a
-/// separator inside quotes counts depends on the field. Separators other than the comma are for grammars such as the
-/// parameters of an element.
+/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. It depends
+/// on the field whether a separator inside quotes separates elements. Other separators than the comma are for other
+/// grammars, such as the parameters of an element.
 package struct HTTPListElements: ~Escapable {
   /// The meaning of a quotation mark in the elements of a list.
   package enum Quoting: Sendable {
-    /// Nothing, because the elements are tokens or addresses. A client may have invented a value with an unmatched
-    /// quotation mark, to which a proxy has appended an element.
+    /// It has no meaning, because the elements are tokens or addresses. So if a client has sent a value with an
+    /// unmatched quotation mark, an element that a proxy has appended is still found.
     case none
     /// It begins or ends a quoted string, in which a backslash escapes the next character (RFC 9110 §5.6.4).
     case strings
@@ -48,7 +48,7 @@ package struct HTTPListElements: ~Escapable {
         }
         end &+= 1
       }
-      // A backslash as the last byte advances one byte too far.
+      // If the last byte is a backslash, `end` is one byte too far.
       if end > list.count { end = list.count }
       position = end &+ 1
       let element = list.extracting(start..<end).trimmingWhitespace()

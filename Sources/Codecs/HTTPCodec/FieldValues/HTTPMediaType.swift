@@ -36,7 +36,7 @@ package struct HTTPMediaType: ~Escapable {
   }
 
   /// The value of the parameter `name`, which must be in lower case. Returns a quoted string without its quotes.
-  /// Backslash escapes are kept, since no parameter used here has any.
+  /// Backslash escapes are not decoded, since the parameters that are used here have none.
   @_lifetime(copy self)
   package func parameter(_ name: StaticString) -> Span<UInt8>? {
     var list = HTTPListElements(parameters, separatedBy: UInt8(ascii: ";"), quoting: .strings)
@@ -57,7 +57,7 @@ extension Span where Element == UInt8 {
     return true
   }
 
-  /// The content of a quoted string, with its backslashes. Anything else is returned unchanged.
+  /// The content of a quoted string, with its backslashes. Any other value is returned unchanged.
   @_lifetime(copy self)
   package func withoutQuotes() -> Span<UInt8> {
     guard count >= 2, self[0] == UInt8(ascii: "\""), self[count &- 1] == UInt8(ascii: "\"") else { return self }

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// Content negotiation by `Accept` and `Accept-Encoding` (RFC 9110 §12.5). Qualities are in thousandths; 0 is not
-/// acceptable.
+/// Content negotiation by `Accept` and `Accept-Encoding` (RFC 9110 §12.5). Qualities are in thousandths. 0 means 'not
+/// acceptable'.
 extension HTTPFields {
-  /// Whether all media types are equally acceptable: there is no Accept field, it is empty, or it is `*/*`. The usual
-  /// cases, found by comparing bytes.
+  /// Whether all media types are equally acceptable, because there is no Accept field, or its value is empty or `*/*`.
+  /// These usual cases are found by a comparison of bytes.
   package var acceptsAllMediaTypes: Bool {
     guard let value = first(.accept) else { return true }
     return (value.isEmpty || value.equals("*/*")) && !isRepeated(.accept)
@@ -13,7 +13,8 @@ extension HTTPFields {
   /// The quality of `type/subtype`, by the most specific media range that matches. Parameters of ranges other than `q`
   /// are ignored, since no representation differs by them. Both names must be in lower case.
   ///
-  /// - Parameter byName: consider only ranges without a wildcard. If none matches, the quality is 0.
+  /// - Parameter byName: whether only ranges without a wildcard are considered. If no such range matches, the quality
+  ///   is 0.
   package func quality(of type: StaticString, _ subtype: StaticString, byName: Bool = false) -> Int {
     if acceptsAllMediaTypes { return byName ? 0 : 1000 }
     var best = (specificity: -1, quality: 0)
@@ -41,13 +42,14 @@ extension HTTPFields {
 
 /// The content codings that a client accepts (RFC 9110 §12.5.3).
 package enum HTTPAcceptedCodings: UInt8, Sendable {
-  /// No coding, since gzip is not acceptable, or less preferred. The only choice without an Accept-Encoding field.
+  /// No coding, since gzip is not acceptable or is preferred less. This is also the value if there is no
+  /// Accept-Encoding field.
   case identity
-  /// gzip, preferably. Identity is acceptable, too.
+  /// gzip is preferred. Identity is acceptable, too.
   case gzip
-  /// gzip only.
+  /// Only gzip is acceptable.
   case gzipOnly
-  /// Neither gzip nor identity.
+  /// Neither gzip nor identity is acceptable.
   case none
 
   package init(_ fields: borrowing HTTPFields) {
@@ -69,7 +71,8 @@ package enum HTTPAcceptedCodings: UInt8, Sendable {
       }
     }
     let gzipQuality = gzip ?? others ?? 0
-    // Identity is acceptable unless excluded. A named coding with the same quality is preferred.
+    // Identity is acceptable unless the client excludes it. If gzip is acceptable, too, it is preferred unless the
+    // client names identity with a higher quality.
     let identityIsAccepted = (identity ?? others ?? 1) > 0
     if gzipQuality == 0 {
       self = identityIsAccepted ? .identity : .none
@@ -101,8 +104,8 @@ extension Span where Element == UInt8 {
     return (value, quality)
   }
 
-  /// The value of `0.125`, `1` or `.2` in thousandths, at most 1000. Further digits are ignored. Returns nil for
-  /// anything else.
+  /// The value of `0.125`, `1` or `.2` in thousandths, at most 1000. Further digits are ignored. Returns nil for other
+  /// texts.
   private func thousandths() -> Int? {
     let dot = firstIndex(of: UInt8(ascii: ".")) ?? count
     guard dot < 2, let whole = dot == 0 ? 0 : extracting(first: dot).decimalValue() else { return nil }

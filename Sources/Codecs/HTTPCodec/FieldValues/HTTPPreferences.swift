@@ -1,7 +1,7 @@
 import ByteStreams
 
 /// The preferences of the Prefer field that the gateway supports (RFC 7240). Unknown and malformed preferences are
-/// ignored, as §2 requires. If `wait` is repeated, its first valid value counts.
+/// ignored, as §2 requires. If `wait` is repeated, its first valid value is used.
 package struct HTTPPreferences: Equatable, Sendable {
   /// `wait=n`: how long the client is willing to wait, in seconds (§4.3).
   package private(set) var wait: Int?

@@ -80,7 +80,7 @@ package struct HTTPQueryReader: ~Copyable, ~Escapable {
   private mutating func decode(_ pair: Span<UInt8>) throws(HTTPQueryError) {
     isDecoded = PercentDecoder.isNeeded(for: pair, plusIsSpace: true)
     if !isDecoded {
-      // The usual case, since a target without escapes is ASCII.
+      // This is the usual case, since a target without escapes is ASCII.
       if pair.isASCII { return }
     } else {
       decoded.removeAll()

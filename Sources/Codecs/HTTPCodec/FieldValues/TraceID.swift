@@ -8,7 +8,7 @@ package struct TraceID: Equatable, Sendable {
   /// Reads the value of a `traceparent`: `00-<32 digits>-<16 digits>-<2 digits>`. Returns nil for any other value, and
   /// for ids that consist of zeros.
   ///
-  /// A later version may append fields. The standard requires reading the known fields.
+  /// A later version may append fields. The standard requires that the known fields are read even then.
   package init?(traceparent value: Span<UInt8>) {
     guard value.count >= 55, value[2] == UInt8(ascii: "-"), value[35] == UInt8(ascii: "-"),
       value[52] == UInt8(ascii: "-"), let version = Self.number(value.extracting(0..<2)), version != 0xFF,
@@ -48,7 +48,8 @@ package struct TraceID: Equatable, Sendable {
 }
 
 extension HTTPRequestHead {
-  /// The trace that the request belongs to; nil if there is none. Two fields with one `traceparent` each are invalid.
+  /// The trace that the request belongs to; nil if the request has no valid `traceparent`. A repeated field is not
+  /// valid.
   package var traceID: TraceID? {
     guard fields.contains(.traceparent), !fields.isRepeated(.traceparent), let value = fields.first(.traceparent) else {
       return nil

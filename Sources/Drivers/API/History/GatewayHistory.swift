@@ -14,12 +14,12 @@ struct HistorySample: Equatable {
   var roundTrip: TimeSpan?
 }
 
-/// The samples of the last ten minutes, for the plots of the status page. A value without a clock.
+/// The samples of the last ten minutes, for the plots of the status page. It reads no clock.
 ///
 /// A gateway keeps at most `capacity` samples, which are about 8 KiB, however many sessions it has.
 struct GatewayHistory {
-  /// The time between two samples: a peak of a few seconds is visible, and a sum over 10,000 sessions is not computed
-  /// often.
+  /// The time between two samples. It is short enough to show a peak of a few seconds, and long enough that sums over
+  /// 10,000 sessions are not computed too often.
   static var interval: TimeSpan { .seconds(5) }
   static var window: TimeSpan { .minutes(10) }
   /// The maximum number of samples: one per interval, and the sample before the first interval.
@@ -32,15 +32,15 @@ struct GatewayHistory {
     let acceptedPerSecond: Double
   }
 
-  /// Oldest first.
+  /// The samples, the oldest first.
   private var samples: [HistorySample] = []
 
   init() { samples.reserveCapacity(Self.capacity) }
 
-  /// Appends a sample, and drops samples that are too old. The array is so short that the
-  /// remaining samples are moved, without a ring buffer.
+  /// Appends a sample, and drops samples that are too old. The array is short, so the remaining samples are simply
+  /// moved, and no ring buffer is needed.
   mutating func append(_ sample: HistorySample) {
-    // A process that was stopped has taken no samples meanwhile, so their number alone does not limit their age.
+    // While a process is stopped, it takes no samples. So a limit on the number of samples would not limit their age.
     let start = sample.time - Self.window
     let old = samples.prefix { $0.time < start }.count
     samples.removeFirst(max(old, samples.count + 1 - Self.capacity))

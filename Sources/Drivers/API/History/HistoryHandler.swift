@@ -24,7 +24,8 @@ extension CommonState {
 }
 
 extension API {
-  /// `GET /history`: the data for the plots of the status page. It names no session, since it needs no credentials.
+  /// `GET /history`: the data for the plots of the status page. The data contains no names of sessions, since this path
+  /// needs no credentials.
   func respondWithHistory(at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"instance\":" as StaticString)

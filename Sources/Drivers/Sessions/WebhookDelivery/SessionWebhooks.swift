@@ -33,10 +33,11 @@ package final class SessionWebhooks: Sendable {
 
   private let state: Locked<State>
   private let allMetrics: WebhookMetricsTable
-  // No reference to the session, which owns this object: that would be a cycle.
+  // This object has no reference to its session: the session owns this object, so that would be a reference cycle.
   let consumers: ConcurrentConsumers
   let inbox: ConcurrentInbox
-  /// Checked before each attempt, and before each write of an attempt. nil if attempts are always allowed.
+  /// The permission that is checked before each attempt, and before each write of an attempt. nil if attempts are
+  /// always allowed.
   let permission: WritePermission?
   let logger: Logger
 
@@ -89,8 +90,8 @@ package final class SessionWebhooks: Sendable {
     wakeRunner()
   }
 
-  /// Called when another gateway may deliver. No attempt begins, and attempts in progress are cancelled. Their
-  /// receivers may have got the pushes, which the other gateway delivers again.
+  /// Called when another gateway may deliver to the webhooks. No attempt begins any more, and attempts in progress are
+  /// cancelled. Their receivers may already have got the pushes, and the other gateway delivers these pushes again.
   func abort() {
     state.withLock { state in
       (state.isStopping, state.isAborted) = (true, true)
@@ -123,7 +124,8 @@ package final class SessionWebhooks: Sendable {
 
   fileprivate var isAborted: Bool { state.withLock { $0.isAborted } }
 
-  /// Breaks the reference cycle between the runner and its signal. Called on the session's loop.
+  /// Releases the signal of the runner, which refers to the runner: the two form a reference cycle. Called on the
+  /// session's loop.
   fileprivate func detach() {
     let signal = state.withLock { $0.signal.take() }
     signal?.close()
@@ -162,8 +164,8 @@ private final class WebhookRunner: LoopTask, SignalTarget {
   private let resolver: Resolver
   private let loop: LoopContext
   private var drivers: [WebhookDriver] = []
-  /// Drivers whose webhooks were removed while attempts were in progress. A driver continues if its webhook is added
-  /// again, so that no push is delivered by two drivers at once.
+  /// Drivers whose webhooks were removed while attempts were in progress. If such a webhook is added again, its driver
+  /// continues, so that two drivers never deliver the same push at once.
   private var ending: [WebhookDriver] = []
 
   init(_ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {

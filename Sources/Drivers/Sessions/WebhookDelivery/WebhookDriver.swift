@@ -9,12 +9,13 @@ import Reactor
 import Synchronization
 import Webhooks
 
-/// The worker of one webhook's consumer. It leases pushes, posts them, and settles their leases as the machine decides.
+/// The worker of one webhook's consumer. It leases pushes, posts them to the receiver, and settles the leases as the
+/// machine decides.
 ///
-/// Lives on the session's loop. If the process ends before a leased push is settled, the push is delivered again after
-/// the lease has expired.
+/// The driver is used only on the session's loop. If the process ends before a leased push is settled, the push is
+/// delivered again after the lease has expired.
 final class WebhookDriver: SignalTarget, TimerTarget {
-  /// The pause after the consumers have refused a call, for example because the store fails.
+  /// The pause after `consumers` has refused a call, for example because the store has failed.
   private static var pauseAfterRefusal: TimeSpan { .seconds(1) }
 
   private let webhooks: SessionWebhooks
@@ -26,7 +27,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private let lineLimiter = LogLineLimiter()
   private var plan: WebhookPlan
   private var machine: WebhookMachine
-  /// The receive of the driver, from `start` to `stop`. While it is held, the consumer does not become idle.
+  /// The receive of the driver, which is held from `start` to `stop`. While it is held, the consumer does not become
+  /// idle.
   private var turn: ReceiveTurn?
   private var listener: Notifier.Listener?
   private var signal: Signal?
@@ -37,15 +39,15 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private var busy: [ObjectIdentifier: HTTPClient] = [:]
   private var bytesInProgress = 0
   private var lastFailureTime: Int64 = 0
-  /// Ended attempts whose settlement was not stored. While there are any, no attempt begins.
+  /// Ended attempts whose settlement the store has refused. While there is such an attempt, no other attempt begins.
   private var unsettled: [EndedAttempt] = []
-  /// The number of missing pushes that the log has not reported yet.
+  /// The number of missing pushes that no log line has reported yet.
   private var missed: UInt64 = 0
 
   private struct EndedAttempt {
     let lease: Lease
     let verdict: WebhookVerdict
-    /// Whether this attempt has disabled the webhook.
+    /// Whether the response to this attempt has disabled the webhook.
     let isDisabling: Bool
     /// The endpoint of the request.
     let endpoint: HTTPEndpoint
@@ -85,7 +87,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     let old = self.plan.settings
     machine.reload(plan.settings, isNewEndpoint: !keepsEndpoint)
     self.plan = keepsEndpoint ? plan.with(endpointOf: self.plan) : plan
-    // The contents of files that the settings name may have changed.
+    // Idle connections are closed, since the contents of files that the settings name may have changed.
     for client in idle { client.cancel() }
     idle = []
     guard listener != nil else { return start(isNewWorker: false) }
@@ -93,7 +95,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
-  /// Begins no attempt from now on. The consumer stays until it has been idle for long enough.
+  /// From now on, no attempt begins. The consumer is kept until it has been idle for its maximum time.
   func stop() {
     guard let listener else { return }
     consumers.notifier.remove(listener)
@@ -106,8 +108,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pumpStopped()
   }
 
-  /// Cancels the attempts in progress, after `stop`. Nothing can be settled any more, because another gateway is the
-  /// holder.
+  /// Called after `stop`. Cancels the attempts in progress. Their pushes cannot be settled any more, because another
+  /// gateway is the holder.
   func abort() {
     unsettled = []
     setTimer(nil)
@@ -133,7 +135,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// The consumer may have pushes for the driver.
   func signalled() { pump() }
 
-  /// A pause is over.
+  /// The pause after a refusal or a failed attempt has ended.
   func timerFired(_ token: Int) {
     timer = nil
     pump()
@@ -142,7 +144,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private func setTimer(_ deadline: MonotonicTime?) { loop.reschedule(&timer, at: deadline, self) }
 
   private func publish() {
-    // Another driver may have this name by the time that the last attempt of this driver ends.
+    // When the last attempt of a stopped driver ends, another driver may already publish under this name.
     guard listener != nil else { return }
     webhooks.publish(WebhookStatus(machine, lastFailureTime: lastFailureTime), of: name)
   }
@@ -152,7 +154,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// Begins as many attempts as are allowed and possible.
   private func pump() {
     guard let turn, let listener else { return pumpStopped() }
-    // Set before the last check for pushes, so that a push that arrives after the check sends a signal.
+    // The flag is set before the last check for pushes, so that a push that arrives after the check sends a signal.
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     settleAgain()
     do throws(ConsumerRefusal) {
@@ -162,7 +164,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
         if let gap = batch.gap { note(gap) }
         for message in batch.messages { begin(message) }
         if batch.messages.isEmpty {
-          // One search per turn of the loop, so that the loop stays responsive.
+          // The driver searches for pushes once per turn of the loop, so that the loop stays responsive.
           if batch.more { signal?.notify() }
           break
         }
@@ -175,7 +177,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     } catch {
       setTimer(loop.now + Self.pauseAfterRefusal)
     }
-    // A driver that has no room needs no signal for pushes.
+    // A driver that cannot begin another attempt needs no signal for pushes.
     if room == 0 { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
     publish()
   }
@@ -186,7 +188,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     if !unsettled.isEmpty { setTimer(loop.now + Self.pauseAfterRefusal) }
   }
 
-  /// Without the permission, another gateway may be the holder, and deliver.
+  /// Whether this gateway may deliver. Without the permission, another gateway may be the holder, and deliver.
   private var isPermitted: Bool { webhooks.permission?.isGiven ?? true }
 
   private var room: Int {
@@ -202,7 +204,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       idle.popLast()
       ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
-    // The receiver is still reading the request, for longer than the lease would last.
+    // The client has postponed its deadline, since the receiver is still reading the request. So the lease must be
+    // extended, too.
     client.whenPostponed = { [weak self] in self?.extend(push.lease) }
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
   }
@@ -258,7 +261,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       using: &loop.entropy)
     metrics.ended(verdict.result, after: loop.now - attempt.start)
     if verdict.result != .delivered, isCurrent { lastFailureTime = loop.wallClock }
-    // Published before a dead letter can be seen, so that its reason can be seen, too.
+    // The failure is published before the settlement. So a client that sees the dead letter can also see the reason.
     if verdict.failure != nil { publish() }
     settle(
       EndedAttempt(
@@ -281,8 +284,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     }
   }
 
-  /// Settles again the attempts that the store has refused. If the lease of such an attempt has expired, its push is
-  /// delivered again.
+  /// Tries again to settle the attempts whose settlement the store has refused. If the lease of such an attempt has
+  /// expired, its push is delivered again.
   private func settleAgain() {
     let attempts = unsettled
     unsettled = []
@@ -348,7 +351,7 @@ private final class WebhookAttempt: LoopTask {
 }
 
 extension WebhookOutcome {
-  /// Fails if the attempt was cancelled.
+  /// Returns nil if the attempt was cancelled.
   init?(_ outcome: HTTPClient.Outcome) {
     switch outcome {
     case .response(let response): self = .response(status: response.status, retryAfter: response.retryAfter)

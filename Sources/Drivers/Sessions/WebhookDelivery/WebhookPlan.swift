@@ -21,11 +21,12 @@ package struct WebhookPlan: Sendable {
     self.endpoint = endpoint
   }
 
-  /// This plan with the endpoint of `other`, which must be the same, so that its connections can be used again.
+  /// This plan with the endpoint object of `other`, so that the connections of `other` can be used again. Both
+  /// endpoints must be equal (`hasSameEndpoint`).
   func with(endpointOf other: WebhookPlan) -> WebhookPlan { WebhookPlan(settings, other.endpoint) }
 
-  /// Whether connections to the endpoint of `other` can be used. The content of `ca_file` may differ: each connection
-  /// reads it again.
+  /// Whether connections to the endpoint of `other` can be used for this plan. The content of `ca_file` may differ,
+  /// since each new connection reads the file again.
   func hasSameEndpoint(as other: WebhookPlan) -> Bool {
     settings.url == other.settings.url && settings.rules == other.settings.rules
       && settings.caFile == other.settings.caFile

@@ -24,7 +24,7 @@ package struct WebhookStatus: Sendable {
     lastFailure = machine.lastFailure.map { ($0, lastFailureTime) }
   }
 
-  /// Scheme, host and port of the URL. The rest may be secret.
+  /// Scheme, host and port of the URL. The other parts of the URL may be secret.
   package var origin: String { url.origin }
 }
 
@@ -65,13 +65,13 @@ final class WebhookMetricsTable: Sendable {
   private var present: SessionWebhooks? { state.withLock { $0.webhooks } }
 }
 
-/// The metrics of one webhook. They stay after a reload has removed the webhook, since no series ends.
+/// The metrics of one webhook. They are kept after a reload has removed the webhook, since a time series must not end.
 final class WebhookMetrics: Sendable {
   private let attempts: [WebhookResult: Counter]
   private let seconds: Histogram
 
   /// - Parameters:
-  ///   - lag: returns the number of pushes after the position of its consumer.
+  ///   - lag: returns the number of pushes after the position of the webhook's consumer.
   ///   - isDisabled: returns whether the webhook is disabled.
   init(
     _ registry: MetricsRegistry, session: String, webhook: String, lag: @escaping @Sendable () -> UInt64,

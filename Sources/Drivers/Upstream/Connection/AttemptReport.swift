@@ -4,21 +4,21 @@ import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
-/// Why an attempt failed, for an operator. The session machine uses only `failure`.
+/// Why an attempt failed, as a report for operators. The session machine uses only `failure`.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
-  /// The fault, the value at fault, and the accepted values.
+  /// What was wrong, the value that was wrong, and the accepted values.
   private var text: ReportText
   package var detail: String { text.description }
   /// The status code of the HTTP response from the upstream or the proxy; nil if there was none.
   package private(set) var status: Int?
-  /// The header fields of that response, except `Set-Cookie`. For operators only, like the body: the API returns
-  /// neither.
+  /// The header fields of the response with `status`, except `Set-Cookie`. The header fields and `body` are for
+  /// operators only: the API returns neither.
   package private(set) var fields: [(name: String, value: String)] = []
-  /// The beginning of the response's body.
+  /// The beginning of the body of the response with `status`.
   package var body = ""
-  /// The address that the rules of a profile refuse. For the log only: a client that chooses host names must not learn
-  /// their addresses.
+  /// The address that the rules of a profile refuse. It is for the log only: clients of a profile may choose host
+  /// names, and must not learn the addresses of these names.
   private(set) var refusedAddress: String?
 
   init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ text: ReportText) {
@@ -33,7 +33,7 @@ package struct AttemptReport: Error, Sendable {
     addResponse(refusal)
   }
 
-  /// The report without the secrets that the attempt sent: an error page may repeat them.
+  /// This report without the secrets that the attempt sent, since an error page may repeat them.
   func masked(by mask: SecretMask) -> AttemptReport {
     var report = self
     report.text = text.mappingQuotes { mask.applied(to: $0) }
@@ -53,7 +53,7 @@ package struct AttemptReport: Error, Sendable {
 
 /// Why an attempt ended without a connection.
 enum AttemptError: Error {
-  /// The owner cancelled it.
+  /// The owner has cancelled the attempt.
   case cancelled
   case failed(AttemptReport)
   case redirected(WebSocketURL)

@@ -8,8 +8,8 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Reads the secrets and files of an attempt. Secrets are read for each attempt, since they may have changed. They are
-/// sent to configured origins only.
+/// Reads the secrets and files of an attempt. Secrets are read again for each attempt, since they may have changed.
+/// Secrets are sent to configured origins only.
 extension ConnectionAttempt {
   /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, and the files of
   /// `upstream.tls`.
@@ -98,8 +98,8 @@ extension ConnectionAttempt {
 }
 
 extension TLSClientSettings {
-  /// The settings for an origin that a redirection leads to: the client certificate is not sent, and the configured
-  /// server name does not apply.
+  /// The settings for an origin that is not configured but is the target of a redirection: the client certificate is
+  /// not sent, and the configured server name does not apply.
   fileprivate var forForeignOrigin: TLSClientSettings {
     var settings = self
     settings.clientCertificate = nil

@@ -9,12 +9,13 @@ import WebSocketCodec
 
 /// The parts of opening a connection that the application protocol declares.
 extension ConnectionAttempt {
-  /// The longest wait for the first bytes after the upgrade; half of `upstream.timeouts.upgrade` if that is less. A
-  /// server that speaks first sends them at once. If they do not arrive, the setup waits for them, and its timeout
-  /// names the missing event.
+  /// The longest time for which the attempt waits for the first bytes after the upgrade, unless half of
+  /// `upstream.timeouts.upgrade` is shorter. A server that sends the first message sends it at once. If no bytes arrive
+  /// in this time, the setup continues to wait for the message, and the text of its timeout names the missing event.
   private static var firstBytesLimit: TimeSpan { .seconds(1) }
 
-  /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
+  /// Sets the path and the query. Configured parameters may contain secrets, so they are sent to configured origins
+  /// only.
   func setTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
     guard let declaration = preparedSettings.declaration else { return }
     do throws(TemplateError) {
@@ -41,7 +42,7 @@ extension ConnectionAttempt {
         do throws(TransportError) {
           try await transport.receiveSome(into: &input)
         } catch .ended {
-          // The reader reports the end.
+          // The connection has ended. The reader reports this end.
           return
         } catch {
           throw failure(error, transport)

@@ -13,15 +13,16 @@ import WebSocketCodec
 /// Opens one connection: reads the files that it needs, dials, and upgrades the connection to WebSocket (RFC 6455
 /// §4.1).
 ///
-/// It is a separate task because a task keeps the memory of its deepest call until it ends, and the calls here are four
-/// times as deep as the calls in the reading task. The session sets the timeouts and cancels the attempt.
+/// The attempt is a task of its own because a task keeps the memory of its deepest call until the task ends, and the
+/// calls of an attempt are four times as deep as the calls of the reading task. The session sets the timeouts and
+/// cancels the attempt.
 final class ConnectionAttempt: LoopTask {
   enum Event {
     /// All files have been read. The next phase is name resolution.
     case prepared(TemplateValues)
     /// The next phase has started. `upgrading` is the last phase that is reported.
     case advanced(AttemptPhase)
-    /// `received`: bytes after the response.
+    /// `received`: the bytes that have arrived after the response.
     case upgraded(Transport, ClientHandshake.Agreement, received: [UInt8])
     case redirected(WebSocketURL)
     case failed(AttemptReport)
@@ -36,7 +37,7 @@ final class ConnectionAttempt: LoopTask {
   let cancellation = Cancellation()
   /// The secrets, for the opening request and for messages.
   var values = TemplateValues()
-  /// Set by the preparation for a `wss` URL.
+  /// The TLS context for a `wss` URL, which the preparation sets; nil for a `ws` URL.
   var tlsContext: TLSContext?
   private let dialer: any Dialer
   private let permission: WritePermission?
@@ -66,7 +67,7 @@ final class ConnectionAttempt: LoopTask {
   /// Masks secrets in texts of the upstream and the proxy.
   private var mask: SecretMask { SecretMask(of: values, settings, url: url, proxy: proxy) }
 
-  /// The transport that the attempt has opened; nil before that.
+  /// The transport that the attempt has opened; nil if it has not opened a transport yet.
   var transport: Transport? { cancellation.transport }
 
   /// Cancels the attempt, whatever it waits for.
@@ -123,7 +124,8 @@ final class ConnectionAttempt: LoopTask {
     request.fields = settings.fields(for: url)
     try setTarget(of: &request)
     try addCredential(to: &request)
-    // A file provides the credential, and a server the target of a redirection. Either may be invalid.
+    // The credential comes from a file, and the target of a redirection comes from a server. Either of them may be
+    // invalid.
     if let problem = request.problem {
       throw .failed(AttemptReport(.upgrading, .handshake, "the opening request is not valid: \(problem)"))
     }

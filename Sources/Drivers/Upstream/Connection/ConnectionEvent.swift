@@ -10,16 +10,17 @@ enum ConnectionEvent {
   case prepared
   case advanced(AttemptPhase)
   indirect case upgraded(ClientHandshake.Agreement)
-  // The attempt ended without `upgraded`. The connection is over.
+  // The attempt ended without `upgraded`, and the connection ends with it.
   indirect case redirected(WebSocketURL)
   indirect case failed(AttemptReport)
 
   // After it is open.
   /// Bytes have arrived.
   case bytesReceived
-  /// Reading resumes after a pause. The bytes that have arrived meanwhile are read next.
+  /// Reading resumes after a pause. The bytes that arrived during the pause are read next.
   case readingResumes
-  /// A whole message has arrived. During the report it is in `socket.payload`. `time`: wall-clock time in milliseconds.
+  /// A whole message has arrived. `socket.payload` contains it while the event is being reported. `time`: wall-clock
+  /// time in milliseconds.
   case message(MessageKind, time: Int64)
   /// A pong to the ping with this counter.
   case pong(UInt64)
@@ -27,7 +28,7 @@ enum ConnectionEvent {
   indirect case closed(code: UInt16, reason: String)
   /// The output has room for this many bytes. Messages appended during the report are written right after it.
   case writable(room: Int)
-  /// The output was written as far as the kernel accepts it.
+  /// As much of the output was written as the kernel accepts.
   case flushed(FlushOutcome)
   /// The kernel has accepted every message through this sequence number.
   case written(through: UInt64)
@@ -35,14 +36,14 @@ enum ConnectionEvent {
   indirect case lost(ConnectionLoss, String)
 }
 
-/// How a flush ended, and which messages of the outbox it has not sent.
+/// How a flush ended, and which messages of the outbox the flush has not sent.
 enum FlushOutcome {
   case done
-  /// The kernel accepts no more. The messages `returned`, of which it has accepted no byte, were removed from the
-  /// output.
+  /// The kernel accepts no more bytes. The messages `returned` were removed from the output, since the kernel has
+  /// accepted no byte of them.
   case blocked(returned: OutputMarks.Returned?)
-  /// The connection is broken. The kernel has not accepted the whole message `firstUnsent`, nor the messages after it;
-  /// nil if it has accepted all.
+  /// The connection is broken. `firstUnsent` is the first message that the kernel has not accepted completely; nil if
+  /// it has accepted all messages.
   case failed(firstUnsent: UInt64?)
 
   /// The first message that was not sent; nil if all were.

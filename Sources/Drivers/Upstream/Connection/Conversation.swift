@@ -12,7 +12,8 @@ final class Conversation {
   /// `decompressed` is the last decompressed message, if `receive` reported an `unpackedKind`.
   private(set) var decoder: PayloadDecoder
 
-  /// Returns nil if the settings name no protocol above WebSocket. Then messages are sent and passed on unchanged.
+  /// Returns nil if the settings name no protocol above WebSocket, in which case messages are sent and passed on
+  /// unchanged.
   init?(_ settings: PreparedSettings) {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype
@@ -24,8 +25,8 @@ final class Conversation {
 
   /// The result of reading a message of the upstream.
   enum Reading {
-    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil if it
-    /// was not compressed.
+    /// The meaning of the message. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil
+    /// if the message was not compressed.
     case event(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
     /// The decompressed message would exceed the limit.
     case tooLarge
@@ -40,7 +41,8 @@ final class Conversation {
       return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: true)
     case .decompressed:
       let kind: MessageKind = UTF8StreamValidator.isValid(decoder.decompressed) ? .text : .binary
-      // The compiler ends the access to a class's property early, unless the object is used after it.
+      // This use keeps the object alive until here. Without it, the compiler could release the object while its
+      // property is still being used.
       defer { withExtendedLifetime(self) {} }
       let event = examine(decoder.decompressed, kind, &memory)
       return .event(event, unpackedKind: kind, isMalformed: false)

@@ -1,4 +1,5 @@
-/// The positions of the outbox's messages in a connection's output. They show which messages the kernel has accepted.
+/// The positions of the outbox's messages in a connection's output. The positions show which messages the kernel has
+/// accepted.
 ///
 /// Positions count bytes of the output from the connection's beginning.
 struct OutputMarks: Sendable {
@@ -20,7 +21,7 @@ struct OutputMarks: Sendable {
   /// Index of the first message that the kernel has not accepted completely.
   private var first = 0
 
-  /// Maximum capacity kept once all messages are written.
+  /// Maximum capacity that is kept when all messages have been written.
   private static var retainedCapacity: Int { 4_096 }
 
   /// Whether there are appended messages that the kernel has not accepted completely.
@@ -30,7 +31,8 @@ struct OutputMarks: Sendable {
     marks.append(Mark(start: start, end: end, sequence: sequence))
   }
 
-  /// Records that the kernel has accepted every byte before `position`. Returns the last message that this completes.
+  /// Records that the kernel has accepted every byte before `position`. Returns the last message that the kernel has
+  /// now accepted completely; nil if it has completed no further message.
   mutating func markWritten(upTo position: UInt64) -> UInt64? {
     var last: UInt64?
     while first < marks.count, marks[first].end <= position {
@@ -54,8 +56,8 @@ struct OutputMarks: Sendable {
 
   /// Removes the messages that begin at `committed` or later. Returns them, and their range in the output.
   ///
-  /// They are contiguous at the end of the output, since nothing else is written between appending messages and
-  /// flushing.
+  /// These messages are contiguous, and at the end of the output, since nothing else is written between the appending
+  /// of messages and the flush.
   mutating func takeBack(from committed: UInt64) -> (returned: Returned, range: Range<UInt64>)? {
     guard let end = marks.last?.end else { return nil }
     var index = marks.count

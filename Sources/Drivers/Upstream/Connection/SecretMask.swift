@@ -5,10 +5,11 @@ import ProxyCodec
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Hides the secrets that an attempt sent. The upstream's text may repeat them, for example in an error page that shows
-/// the request, or in the reason of a close frame.
+/// Hides the secrets that an attempt sent. A text of the upstream may repeat them, for example an error page that shows
+/// the request, or the reason of a close frame.
 struct SecretMask {
-  /// Shorter values occur by chance: `1`, the value of `X-Version: 1`, occurs in many numbers.
+  /// Shorter values are not hidden, since they also occur by chance: `1`, the value of `X-Version: 1`, occurs in many
+  /// numbers.
   static let minimumLength = 4
   private static let replacement = Array("***".utf8)
   /// U+FFFD, which replaces bytes that are not valid UTF-8.
@@ -34,7 +35,7 @@ struct SecretMask {
     if isCut {
       hidden += secrets.map { (bytes.count - Self.prefixLength(of: $0, atEndOf: bytes))..<bytes.count }
     }
-    // Overlapping secrets are hidden as one, so that nothing of either remains.
+    // Overlapping secrets are hidden as one range, so that no part of either remains.
     var masked: [UInt8] = []
     var end = 0
     for range in hidden.sorted(by: { $0.lowerBound < $1.lowerBound }) where !range.isEmpty {
@@ -45,8 +46,8 @@ struct SecretMask {
     return PrintableText.escaped(String(decoding: masked, as: UTF8.self))
   }
 
-  /// Number of bytes of `secret` with which `text` ends. Compares at most as many bytes as `text` has, since this runs
-  /// on the event loop and a secret may have 64 KiB.
+  /// Number of bytes of `secret` with which `text` ends. Compares at most as many bytes as `text` has, since this
+  /// function runs on the event loop and a secret may have 64 KiB.
   private static func prefixLength(of secret: [UInt8], atEndOf text: [UInt8]) -> Int {
     var length = min(secret.count, text.count)
     while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }

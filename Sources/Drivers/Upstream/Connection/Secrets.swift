@@ -8,7 +8,7 @@ enum SecretError: Error, Equatable, CustomStringConvertible {
   case noVariable(String)
   case unreadable(String, RequiredFileError)
   case command(String, ChildProcessError)
-  /// The last run of the command has not ended.
+  /// An earlier run of the command has not ended yet.
   case commandBusy(String, BlockingWorkError)
   case empty
   case tooLong

@@ -34,15 +34,16 @@ extension UpstreamConnection {
 
   private enum ReadOutcome {
     case again
-    /// One busy upstream must not starve the other connections of the loop.
+    /// The rest of the input must wait for the next turn, so that one busy upstream does not starve the other
+    /// connections of the loop.
     case turnIsOver
     case nothingArrived
     case paused
     case ended
   }
 
-  /// Reads once and reports what has arrived. Not inlined: otherwise the stack memory of a report would belong to the
-  /// task of each idle connection.
+  /// Reads once and reports what has arrived. Not inlined. If it were, the task of each idle connection would keep the
+  /// stack memory that a report needs.
   @inline(never)
   private func readOnce(_ budget: inout Int) -> ReadOutcome {
     guard !mustNotRead else { return .paused }
@@ -75,7 +76,7 @@ extension UpstreamConnection {
   /// Reports all messages that have arrived completely. Returns false if the connection is over.
   @inline(never)
   private func reportEvents() -> Bool {
-    // Read the clock once per read.
+    // The clock is read once for all messages of one read.
     let now = loop.wallClock
     do throws(WebSocketProtocolError) {
       while let event = try socket.nextEvent() {
@@ -89,7 +90,7 @@ extension UpstreamConnection {
           scheduleFlush()
         case .pong:
           if let counter = pongCounter() { report(.pong(counter)) }
-        // The session machine decides about every close. The codec's own reply is not used.
+        // The session machine decides how to respond to a close frame. The reply that the codec suggests is not used.
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }
@@ -103,8 +104,8 @@ extension UpstreamConnection {
   }
 
   private func endOfStream() -> String {
-    // After a close frame, many servers end TCP at once. Without a close frame, an attacker may have truncated the
-    // stream.
+    // After a close frame, many servers end TCP at once, without ending TLS. Without a close frame, the end of TCP may
+    // be the work of an attacker who truncates the stream.
     let cut =
       transport?.failure == .truncated ? ", and TLS without close_notify: it may have been truncated" : ""
     return switch socket.receiveEndOfInput() {

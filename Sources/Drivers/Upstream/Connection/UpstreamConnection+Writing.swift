@@ -19,7 +19,7 @@ extension UpstreamConnection {
   func turnEnded() {
     isFlushScheduled = false
     flushNow()
-    // The flush itself may have caused output, such as the close frame after the last message of a shutdown.
+    // The flush may have caused further output, for example the close frame after the last message of a shutdown.
     guard hasMoreToSend || (transport?.unsent ?? 0) > 0 else { return }
     hasMoreToSend = false
     scheduleFlush()
@@ -32,11 +32,11 @@ extension UpstreamConnection {
 
   // MARK: Compression
 
-  /// How many bytes of a message are compressed in one turn, which takes 1 to 3 ms.
+  /// How many bytes of a message are compressed in one turn. Compressing them takes 1 to 3 ms.
   static var compressedPerTurn: Int { 64 << 10 }
 
-  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages, a larger message
-  /// is sent uncompressed.
+  /// A larger message is compressed ahead, over several turns, before it is taken from the outbox. With a protocol that
+  /// encodes messages, no message is compressed ahead: a large message is sent uncompressed.
   var largestCompressedAtOnce: Int {
     conversation?.can(.encoding) == true ? .max : socket.largestCompressedAtOnce
   }
@@ -47,10 +47,10 @@ extension UpstreamConnection {
     return message.number
   }
 
-  /// Compresses a part of the next message, if it is large. Returns whether it needs another turn.
+  /// Compresses a part of the next message, if the message is large. Returns whether the message needs another turn.
   func compressAhead(_ next: OutboxMessage?) -> Bool {
     guard let next else {
-      // The message that was compressed has ended.
+      // The message that was being compressed ahead has ended.
       if socket.messageAhead != nil { socket.resetCompressionHistory() }
       return false
     }
@@ -69,10 +69,10 @@ extension UpstreamConnection {
     scheduleFlush()
   }
 
-  /// Sends a ping of the protocol above WebSocket, unless too many have no pong. Returns false if the protocol has no
-  /// pings.
+  /// Sends a ping of the protocol above WebSocket, unless too many earlier pings have got no pong. Returns false if the
+  /// protocol has no pings.
   ///
-  /// - Parameter counter: nil for a heartbeat, which is sent in order with the pings.
+  /// - Parameter counter: the counter of the ping; nil for a heartbeat, which is sent in one order with the pings.
   func sendsMessagePing(_ counter: UInt64?) -> Bool {
     guard isOpen, let transport, let conversation, conversation.can(.messagePings) else { return false }
     guard let text = conversation.state.ping(counter), socket.canSend else { return true }
@@ -149,14 +149,14 @@ extension UpstreamConnection {
     return rejected
   }
 
-  /// Called once per batch, since each of its `inout` arguments costs an exclusivity check.
+  /// Called once per batch, not once per message, since each `inout` argument of a call costs an exclusivity check.
   ///
   /// - Parameter offset: the position of the first byte in `output`.
   private static func write(
     _ messages: [OutboxMessage], with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
     into output: inout ByteQueue, at offset: UInt64, _ marks: inout OutputMarks
   ) {
-    // The array's own iteration would retain each payload.
+    // An iteration over the array itself would retain each payload.
     let messages = messages.span
     for index in messages.indices {
       let start = offset + UInt64(output.count)
@@ -189,8 +189,8 @@ extension UpstreamConnection {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
     if socket.canSend, !isThrottled {
-      // Pongs are sent only when the upstream reads our output, since then only its newest ping needs a pong (RFC 6455
-      // §5.5.3). The owner decides about a close frame.
+      // Pongs are appended only here, so only while the upstream reads our output. If it has sent several pings by
+      // then, only the newest ping needs a pong (RFC 6455 §5.5.3). The owner decides about close frames.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       if isReadingPaused {
@@ -213,7 +213,7 @@ extension UpstreamConnection {
     switch result {
     case .done:
       if isThrottled {
-        // Nothing else would resume the outbox.
+        // No other event would make the outbox send again.
         isThrottled = false
         scheduleFlush()
       }
@@ -222,17 +222,17 @@ extension UpstreamConnection {
       if transport.unsent >= settings.highWater { isThrottled = true }
       transport.whenWritable(on: loop) { self.unblocked() }
     case .failed:
-      // The reader gets the error, too, after it has read all bytes that the upstream has sent.
+      // The reading task gets the error, too, after it has read all bytes that the upstream has sent.
       hasMoreToSend = false
       if transport.isForbidden {
-        // The upstream does not notice that this gateway may not write, so the connection must be ended here.
+        // The upstream cannot notice that this gateway may not write any more, so this gateway must end the connection.
         report(.lost(.ended, "this gateway may not write any more: Redis has not confirmed its heartbeats in time"))
       }
     }
   }
 
-  /// Takes back from the output the messages of which the kernel has accepted no byte. They return to the outbox, where
-  /// they can still expire. A message that is partly sent must be completed.
+  /// Takes back from the output the messages of which the kernel has accepted no byte. These messages return to the
+  /// outbox, where they can still expire. A message that is partly sent stays, since it must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
     transport.takeBack(range.lowerBound, range.upperBound)
@@ -247,8 +247,8 @@ extension UpstreamConnection {
   /// The message that the kernel has accepted in part.
   var partiallyWrittenMessage: UInt64? { transport.flatMap { marks.partiallyWritten(at: $0.written) } }
 
-  /// Writes as much of the output as the kernel accepts, before the connection is closed. Returns false if something is
-  /// left.
+  /// Writes as much of the output as the kernel accepts, before the connection is closed. Returns false if some of the
+  /// output could not be written.
   func flushFinally() -> Bool {
     guard let transport else { return false }
     let result = transport.flush()

@@ -11,8 +11,8 @@ import WebSocketCodec
 
 /// One connection to an upstream, from the attempt until its end: WebSocket frames over a transport.
 ///
-/// It reports events to its owner (`ConnectionEvent`), which decides what to do. Two tasks run it, one after the other:
-/// the attempt and the reader. It is confined to its owner's loop.
+/// The connection reports events (`ConnectionEvent`) to its owner, which decides what to do. Two tasks run it, one
+/// after the other: the attempt and the reader. It is used only on the loop of its owner.
 ///
 /// Reading is in `UpstreamConnection+Reading`, writing in `UpstreamConnection+Writing`.
 final class UpstreamConnection: TurnEndTarget {
@@ -40,19 +40,19 @@ final class UpstreamConnection: TurnEndTarget {
   /// Usable when `isOpen`. Its `payload` belongs to the message that is being reported.
   var socket = WebSocketConnection(role: .client)
   private(set) var isOpen = false
-  /// Whether the owner has discarded the connection. Then it reports no event any more.
+  /// Whether the owner has discarded the connection. A discarded connection reports no events.
   private(set) var isDiscarded = false
 
   // State that belongs to the owner.
-  /// Whether it counts as an attempt in progress at its host.
+  /// Whether the limiter counts the connection as an attempt in progress at its host.
   var isCountedAttempt = true
   /// Whether the connection has become ready, and the subscriptions were sent.
   var hasResubscribed = false
-  /// Whether a client's message was sent here: the upstream may respond to clients.
+  /// Whether a client's message was sent on this connection, so that the upstream may send responses to clients on it.
   var carriesMessages = false
   /// The namespaces of the upstream, and the maximum size of a message that it accepts.
   var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
-  /// Pings since the last pong, and when the first was sent.
+  /// The number of pings that were sent since the last pong, and the time of the first of these pings.
   var unansweredPings: (count: Int, since: MonotonicTime)?
 
   // Writing.
@@ -61,13 +61,13 @@ final class UpstreamConnection: TurnEndTarget {
   var isFlushScheduled = false
   /// Whether the owner has more messages than one turn may write.
   var hasMoreToSend = false
-  /// Whether the kernel accepts no more output. `unblocked` is called when it does.
+  /// Whether the kernel accepts no more output. `unblocked` is called when the kernel accepts output again.
   var isBlocked = false
-  /// Whether the output has reached its high-water mark. No messages are requested until it falls to its low-water
-  /// mark.
+  /// Whether the output has reached its high-water mark and has not fallen to its low-water mark since. While this is
+  /// true, no messages are requested.
   var isThrottled = false
-  /// Returns whether reading must pause, because too much is not stored yet, or too many acknowledgements are pending;
-  /// nil if the session is not stored.
+  /// Returns whether reading must pause because too many changes are not stored yet or too many acknowledgements are
+  /// pending; nil if the session is not stored.
   private let mustPauseReading: (() -> Bool)?
   /// The reading task while it is paused.
   private var pausedReading: CheckedContinuation<Void, Never>?
@@ -91,7 +91,7 @@ final class UpstreamConnection: TurnEndTarget {
   }
 
   var generation: Generation { dial.generation }
-  /// The number of its generation. A later connection has a larger number.
+  /// The number of the connection's generation. A later connection has a larger number.
   var number: UInt64 { generation.number }
 
   var settings: UpstreamSettings {
@@ -150,10 +150,11 @@ final class UpstreamConnection: TurnEndTarget {
 
   // MARK: Pauses
 
-  /// Whether reading must pause, because too much is not sent or not stored yet. TCP then slows the upstream down.
+  /// Whether reading must pause because too much output is not sent yet, or too many changes are not stored yet. While
+  /// reading is paused, TCP slows the upstream down.
   var mustNotRead: Bool { priority.isFull && socket.canSend || mustPauseReading?() == true }
 
-  /// Not inlined: otherwise its memory would belong to the task of each idle connection.
+  /// Not inlined. If it were, the task of each idle connection would keep the stack memory of this function.
   @inline(never)
   func waitUntilReadingIsAllowed() async {
     while !isDiscarded, mustNotRead { await withCheckedContinuation { pausedReading = $0 } }
@@ -177,7 +178,7 @@ final class UpstreamConnection: TurnEndTarget {
     attempt = nil
     guard let transport else { return }
     if socket.hasSentClose, !isBlocked, flushFinally() {
-      // Sends FIN, not a reset: after a reset, the upstream's kernel could discard the close frame.
+      // Sends FIN and not a reset: after a reset, the upstream's kernel could discard the close frame.
       transport.close()
     } else {
       transport.reset()

@@ -2,8 +2,8 @@ import ByteStreams
 import Journal
 import UpstreamSession
 
-/// Acknowledgements of a Socket.IO upstream's events that are sent when the events are stored (`acks: stored`), in the
-/// order of the events.
+/// The acknowledgements that a Socket.IO upstream has requested for its events and that are not sent yet. With `acks:
+/// stored`, an acknowledgement is sent when its event is stored, in the order of the events.
 struct DelayedAcknowledgements {
   struct Acknowledgement {
     let payload: ByteString
@@ -13,9 +13,10 @@ struct DelayedAcknowledgements {
     var ticket: JournalTicket?
   }
 
-  /// At this number, reading from the upstream pauses. No acknowledgement is dropped, so the events of the last read
-  /// may exceed the limit. When a slow disk delays events, `store.pending_bytes` limits how many are pending. A server
-  /// that requests an acknowledgement for each event pauses by itself long before.
+  /// The number of acknowledgements at which reading from the upstream pauses. The number is checked only before a
+  /// read, and no acknowledgement is dropped, so the events of a single read may take the number above this limit. When
+  /// a slow disk delays events, `store.pending_bytes` limits how many events are pending. A server that waits for its
+  /// acknowledgements pauses by itself long before.
   static var limit: Int { 4_096 }
 
   private var queue = RingDeque(filler: Acknowledgement(payload: ByteString([]), namespace: "", connection: .none))
@@ -30,7 +31,7 @@ struct DelayedAcknowledgements {
     unnumbered += 1
   }
 
-  /// Called when all events have been passed on. Sets the ticket of the acknowledgements without a ticket; nil if no
+  /// Called when all events have been passed on. Gives `ticket` to the acknowledgements that have no ticket; nil if no
   /// event has to be stored.
   mutating func setTicket(_ ticket: JournalTicket?) {
     for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }

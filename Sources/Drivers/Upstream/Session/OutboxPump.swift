@@ -12,7 +12,7 @@ import UpstreamSession
 /// expiry, rate limiting, and log lines for messages that may be lost.
 ///
 /// The outbox itself is protected by the handle's lock, since every loop posts to it. The session machine decides which
-/// connection sends; it is passed as an argument.
+/// connection sends. The pump gets this connection as an argument.
 final class OutboxPump: TimerTarget {
   enum Event {
     /// Sent messages have waited for `barrierDelay`: a barrier ping is due.
@@ -37,14 +37,14 @@ final class OutboxPump: TimerTarget {
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
-  /// Whether messages that may not have arrived have ended since the last report. `signalled` sets it for messages that
-  /// ended outside of this pump.
+  /// Whether messages may have been lost since the last report, that is, have ended although they may not have arrived.
+  /// `signalled` sets this flag for messages that ended outside of this pump.
   var mayHaveLosses = false
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
-  /// Minimum bytes of messages for which an intent is stored at once, so that the next messages are ready when these
-  /// are written.
+  /// Minimum bytes of messages that one intent covers, so that the intent of the next messages is already stored when
+  /// the connection has written the messages before them.
   private static var minimumIntent: Int { 64 << 10 }
   /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
@@ -57,8 +57,8 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Messages out
 
-  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many, and the counter of
-  /// the ping that must follow them.
+  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns the number of messages, and
+  /// the counter of the ping that must follow them.
   ///
   /// - Parameter ping: returns the counter of a ping that can be sent now; nil if none can.
   func fill(_ connection: UpstreamConnection, room: Int, ping: () -> UInt64?) -> (messages: Int, ping: UInt64?) {
@@ -89,16 +89,17 @@ final class OutboxPump: TimerTarget {
         for (sequence, reason) in rejected { guarded.outbox.reject(sequence, because: reason) }
       }
     }
-    // `room` and the rate limit restrict a batch, and the session's own messages may use all of `room`. The rest is
-    // sent in the next turn, or expires.
+    // The batch may not contain all messages, because of `room` and of the rate limit, and the session's own messages
+    // may use all of `room`. The other messages are sent in the next turn, or expire.
     let isCompressing = largest < .max && connection.compressAhead(next)
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0 || isCompressing)
     if leavesMore { armTimer(includesPermits: true) }
     return (batch.count, counter(of: barrier))
   }
 
-  /// The output was written as far as the kernel accepts it. Returned messages go back to the queue. The sent messages
-  /// of the batch are passed to `sent`, which returns the ticket of the change that a message has caused.
+  /// As much of the output was written as the kernel accepts. Messages that the flush returned go back to the queue.
+  /// Each sent message of the batch is passed to `sent`, which returns the ticket of the change that the message has
+  /// caused; nil if there is no change to store.
   func flushed(_ outcome: FlushOutcome, sent: ((OutboxMessage) -> JournalTicket?)?) {
     var isBlocked = false
     if case .blocked(let returned) = outcome {
@@ -118,7 +119,7 @@ final class OutboxPump: TimerTarget {
   }
 
   /// The kernel has accepted every message through `sequence`. Returns whether the outbox is empty now, and whether
-  /// messages of an earlier sending connection are not settled yet.
+  /// there are messages of an earlier sending connection that are not settled yet.
   func written(through sequence: UInt64) -> (isEmpty: Bool, isRetiring: Bool) {
     handle.update { guarded in
       guarded.outbox.written(through: sequence)
@@ -131,7 +132,7 @@ final class OutboxPump: TimerTarget {
   /// The ping after the messages that were sent.
   private enum Barrier {
     case none
-    /// The messages are few, and no client waits for their confirmation. The ping is sent after a delay
+    /// The messages are few, and no client waits for their confirmation, so the ping is sent after a delay
     /// (`Event.barrierDue`).
     case later
     case now(UInt64)
@@ -166,13 +167,15 @@ final class OutboxPump: TimerTarget {
     return nil
   }
 
-  /// The counter of the ping that must follow the messages sent on the connection of this generation; nil if none must.
+  /// The counter of the ping that must follow the messages that were sent on the connection of this generation; nil if
+  /// no ping must follow now.
   func barrierIfDue(on generation: Generation, ping: () -> UInt64?) -> UInt64? {
     counter(of: handle.guarded.withLock { recordBarrier(in: &$0, on: generation, ping) })
   }
 
-  /// The earliest time at which `barrierDelay` may cause another ping. Messages that may be sent again count against
-  /// the limits of the queue until they are confirmed, so they do not wait for `barrierInterval`.
+  /// The earliest time at which `barrierDelay` may cause another ping. With redelivery, messages count against the
+  /// limits of the queue until they are confirmed, so their ping does not wait until `barrierInterval` has passed since
+  /// the last ping.
   private var earliestDelayedBarrier: MonotonicTime {
     guard let lastBarrier, settings.redelivery == .never else { return .zero }
     return lastBarrier + settings.barrierInterval
@@ -184,16 +187,16 @@ final class OutboxPump: TimerTarget {
     handle.guarded.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
-  /// A pong has arrived. It confirms the messages before its ping, and it makes room for another ping, which may be
-  /// due.
+  /// A pong has arrived. It confirms the messages before its ping. It also makes room for another ping, and such a ping
+  /// may be due.
   ///
   /// - Parameters:
-  ///   - isOurs: whether it responds to a ping of this connection. Otherwise it counts only for an earlier sending
-  ///     connection.
+  ///   - isOurs: whether the pong responds to a ping of the connection of `generation`. If not, the pong counts only if
+  ///     that connection is an earlier sending connection.
   ///   - sending: the connection that sends now.
   ///   - publish: publishes the round-trip time.
-  /// - Returns: the ping to send, and whether messages of an earlier sending connection are not settled; nil if the
-  ///   pong does not count.
+  /// - Returns: the ping to send, and whether there were messages of an earlier sending connection that were not
+  ///   settled; nil if the pong does not count.
   func pongReceived(
     _ counter: UInt64, on generation: Generation, isOurs: Bool, sending: Generation?, ping: () -> UInt64?,
     publish: (inout SessionHandle.Guarded) -> Void
@@ -243,8 +246,8 @@ final class OutboxPump: TimerTarget {
     }
   }
 
-  /// Closes the outbox if it is empty and no call waits for its reply, or if `mayWait` is false. Returns whether it
-  /// closed it. The check and the closing happen under one lock, so no message can be accepted in between.
+  /// Closes the outbox if it is empty and no call waits for its reply, or if `mayWait` is false. Returns whether the
+  /// outbox is closed now. The check and the closing happen under one lock, so no message can be accepted in between.
   func closeIfFlushed(mayWait: Bool) -> Bool {
     handle.update { guarded in
       guard !mayWait || guarded.outbox.isEmpty && guarded.calls.pending == 0 else { return false }
@@ -257,8 +260,8 @@ final class OutboxPump: TimerTarget {
   // MARK: Time
 
   /// Arms the timer for the next expiry and, if `includesPermits`, for the next message that the rate limit allows.
-  /// `includesPermits` must be false unless a connection can accept messages. A blocked connection resumes by itself,
-  /// and a permit in the past would wake the loop without need.
+  /// `includesPermits` must be false unless a connection can accept messages. A blocked connection resumes by itself
+  /// when it can accept messages. Until then, a permit in the past would wake the loop without need.
   func armTimer(includesPermits: Bool) {
     let next = handle.guarded.withLock { guarded in
       let expiry = guarded.outbox.nextExpiry() ?? .distantFuture
@@ -293,7 +296,7 @@ final class OutboxPump: TimerTarget {
       ($0.outbox.messagesWithoutBarrier, $0.confirmationWaiters > 0)
     }
     guard messagesWithoutBarrier > 0 else { return }
-    // Another ping may have been sent since the timer was set.
+    // Another ping may have been sent since the timer was set, so the interval since the last ping is checked again.
     let earliest = earliestDelayedBarrier
     if isAwaited || earliest <= loop.now {
       owner?.pump(self, reports: .barrierDue)
@@ -315,7 +318,7 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Losses
 
-  /// Logs messages that ended and may not have arrived, at most once per `lossInterval`.
+  /// Logs the messages that have ended although they may not have arrived, at most once per `lossInterval`.
   func reportLosses() {
     guard mayHaveLosses, lossTimer == nil else { return }
     mayHaveLosses = false

@@ -13,16 +13,16 @@ import WebSocketCodec
 
 /// Runs the application protocol on all connections of a session: setup messages, heartbeats, subscriptions.
 ///
-/// It creates and sends these messages. `Outcome` is the meaning of a received message for the driver.
+/// The runner creates and sends these messages. For the driver, it turns each received message into an `Outcome`.
 final class ProtocolRunner {
   private var memory: ProtocolMemory
-  /// The setup step that was begun last, and when. If the session waits for a response, it is the response to this
-  /// step.
+  /// The setup step that was begun last, and the time at which it was begun. If the session waits for the response to a
+  /// step, it is this step.
   private var lastAwaited = (step: 0, since: MonotonicTime.zero)
   private let loop: LoopContext
   private let logger: Logger
   private let metrics: UpstreamMetrics
-  /// The number of this session's subscriptions that the metric includes. Several sessions may use one metric.
+  /// The number of subscriptions that this session has added to the metric. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
   /// The journal of the session; nil if the session is not stored.
@@ -50,8 +50,8 @@ final class ProtocolRunner {
   /// The cursor of the last push that had a cursor.
   var cursor: [UInt8]? { memory.cursor }
 
-  /// Applies new settings. The settings of subscriptions apply from the next message on, and the other settings from
-  /// the next connection on.
+  /// Applies new settings. The settings for subscriptions take effect with the next message. The other settings take
+  /// effect with the next connection.
   func reconfigure(_ settings: UpstreamSettings) {
     drop(memory.subscriptions.change(settings.conventions.subscriptions))
   }
@@ -69,7 +69,8 @@ final class ProtocolRunner {
   // MARK: Setup
 
   /// Renders the setup messages from step `first` up to and including the next step that expects a response. Returns a
-  /// report if that fails. Called before the session machine continues, since the machine's step cannot be undone.
+  /// report if a message cannot be rendered. Called before the session machine continues, since a step of the machine
+  /// cannot be undone.
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
@@ -82,7 +83,7 @@ final class ProtocolRunner {
         "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
-    // The private id of a connection entitles its sender to the state, so other origins must not get it.
+    // Whoever knows the private id of a connection can claim its state, so only configured origins may get this id.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
@@ -105,7 +106,7 @@ final class ProtocolRunner {
     return isSent
   }
 
-  /// The description of a setup timeout, with the setting that applied.
+  /// The description of a setup timeout, with the name of the setting that caused it.
   func setupTimeoutText(_ settings: PreparedSettings) -> String {
     let step = settings.step(lastAwaited.step)
     let steps = settings.value.session.setup
@@ -121,7 +122,8 @@ final class ProtocolRunner {
   enum Outcome {
     /// A message for clients. `unpackedKind`: see `Conversation.Reading`.
     case push(unpackedKind: MessageKind?)
-    /// The reply to a call, with the range of its id. If the call does not take it, it is a push.
+    /// The reply to a call, with the range of its id in the message. If the call does not take the reply, the message
+    /// is a push.
     case reply(CallID, Range<Int>, unpackedKind: MessageKind?)
     /// The response to this setup step.
     case setupResponseReceived(step: Int)
@@ -132,15 +134,15 @@ final class ProtocolRunner {
     case event(ProtocolPush)
     case acknowledged(ProtocolReply)
     case pong(UInt64?)
-    /// The upstream ends the connection in order.
+    /// The upstream has announced that it ends the connection.
     case ended(String)
     case callsEnded([UInt64])
     indirect case news(ProtocolNews)
     case nothing
   }
 
-  /// Reads the message that `connection` reports. `isCurrent`: whether the connection is the sending connection.
-  /// Subscriptions that end on a predecessor have not ended on its successor.
+  /// Reads the message that `connection` reports. `isCurrent`: whether the connection is the sending connection. Only
+  /// then can the message end subscriptions: a subscription that ends on a predecessor continues on its successor.
   func receive(
     _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
   ) -> Outcome {
@@ -154,13 +156,14 @@ final class ProtocolRunner {
       if isMalformed { metrics.malformedPayloads.add() }
       switch event {
       case .push, .reply:
-        // It may report the end of a subscription.
+        // The message may report the end of a subscription.
         if isCurrent, unpackedKind == nil {
           recordReceived(connection.socket.payload)
         } else if isCurrent {
           recordReceived(conversation.decoder.decompressed)
         }
-        // The compiler ends the access to a class's property early, unless the object is used after it.
+        // This use keeps the objects alive until here. Without it, the compiler could release them while their
+        // properties are still being used.
         withExtendedLifetime((connection, conversation)) {}
         if case .reply(let call, let range) = event { return .reply(call, range, unpackedKind: unpackedKind) }
         return .push(unpackedKind: unpackedKind)
@@ -169,7 +172,7 @@ final class ProtocolRunner {
     }
   }
 
-  /// The next meaning of the last message; nil if it has no more.
+  /// The next outcome of the last message; nil if the message has no further outcome.
   func next(from connection: UpstreamConnection, _ conversation: Conversation) -> Outcome? {
     conversation.state.next(&memory).map { outcome(of: $0, connection) }
   }
@@ -215,8 +218,8 @@ final class ProtocolRunner {
     }
   }
 
-  /// The sending connection ends. Keeps the data with which the next connection requests that the upstream restores the
-  /// state. Returns whether no push is missing if the upstream does so.
+  /// The sending connection ends. Keeps the data with which the next connection can request that the upstream restores
+  /// the state. Returns whether no push will be missing if the upstream restores it.
   func saveState(of connection: UpstreamConnection) -> Bool {
     let continuations = connection.conversation?.state.continuations ?? [:]
     memory.recoveries = continuations.filter { $0.value.offset != nil }
@@ -226,8 +229,8 @@ final class ProtocolRunner {
   /// Whether the next connection requests that the upstream restores a state.
   var hasState: Bool { !memory.recoveries.isEmpty }
 
-  /// Forgets the state. Called when another connection sends, since its successor in a hand-over must not claim the
-  /// state, and when the next connection identifies itself as another client.
+  /// Forgets the state. Called when another connection begins to send, since the next successor in a hand-over must not
+  /// claim this state. Also called when the next connection identifies itself as another client.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
 
   // MARK: Heartbeats
@@ -283,8 +286,9 @@ final class ProtocolRunner {
 
   // MARK: Subscriptions
 
-  /// Records that a client's message was sent. Its subscription is stored only now: a message that is still queued will
-  /// be sent anyway, and must not be sent twice. Returns the ticket of the change; nil if nothing is stored.
+  /// Records that a client's message was sent. The subscription that it makes is stored only now: a message that is
+  /// still queued will be sent from the queue, and must not be sent as a stored subscription, too. Returns the ticket
+  /// of the change; nil if there is no change to store.
   func recordSent(_ message: OutboxMessage, _ correlation: Correlation?) -> JournalTicket? {
     handle(
       memory.subscriptions.sent(
@@ -292,11 +296,12 @@ final class ProtocolRunner {
         callID: message.reportsEnd ? correlation?.request : nil))
   }
 
-  /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
+  /// Sends the messages of all subscriptions again, once per connection, ahead of the outbox. Returns the number of
+  /// these messages.
   ///
-  /// - Parameter progress: returns the progress of the client's message with this number. The queue sends some of these
-  ///   messages again itself. Others have ended without being sent, for example because they were too large for the
-  ///   upstream.
+  /// - Parameter progress: returns the progress of the client's message with this number. Some messages of
+  ///   subscriptions are sent again by the queue. Others have ended without being sent, for example because they were
+  ///   too large for the upstream.
   func resubscribe(on connection: UpstreamConnection, _ progress: (UInt64) -> DeliveryProgress) -> Int {
     guard !connection.hasResubscribed else { return 0 }
     connection.hasResubscribed = true

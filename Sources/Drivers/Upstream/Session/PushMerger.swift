@@ -9,8 +9,8 @@ import Synchronization
 import UpstreamProtocol
 import UpstreamSession
 
-/// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While a connection replaces
-/// another, a push that both deliver is passed on once (`OverlapFilter`).
+/// Passes the pushes of a session to its sink, and passes replies to the calls that wait for them. While one connection
+/// replaces another, a push that both connections deliver is passed on once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
   private let handle: SessionHandle
   private let sink: any UpstreamSink
@@ -18,12 +18,13 @@ final class PushMerger: TimerTarget {
   weak var owner: SessionDriver?
   /// The merging of two connections' pushes; nil while only one connection delivers pushes.
   private var overlap: Overlap?
-  /// Statistics of the pushes so far. They outlive connections.
+  /// Statistics of all pushes of the session so far, over all its connections.
   private var history = PushHistory()
   private var timer: LoopTimer?
-  /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
+  /// Whether the timer is the deadline of the older connection's pong. If false, it is the delay before the ping to
+  /// that connection.
   private var isAwaitingPong = false
-  /// How long a push of the newer connection is delayed before the older connection is pinged.
+  /// How long a push of the newer connection is delayed before a ping is sent to the older connection.
   private var delay: TimeSpan { settings.value.outbox.barrierDelay }
 
   /// Allocated only during an overlap, so that the other sessions need not keep room for it.
@@ -46,8 +47,8 @@ final class PushMerger: TimerTarget {
     self.loop = loop
   }
 
-  /// Passes on a push. `mayRespond`: whether the connection carries clients' messages. Otherwise it receives no
-  /// responses, and repeated pushes prove nothing.
+  /// Passes on a push. `mayRespond`: whether clients' messages were sent on the connection. If not, none of its pushes
+  /// is a response to a client, so repeated pushes do not show that the upstream repeats its responses.
   @inline(__always)
   func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
     if overlap != nil {
@@ -69,13 +70,14 @@ final class PushMerger: TimerTarget {
   func pass(
     event: ByteString, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
   ) {
-    // Each connection has its own token for the same event.
+    // Only the identity of the event is hashed, since each connection has its own token for the same event.
     let digest = OverlapFilter.digest(of: EventRecord(event.bytes).identity, kind: .text)
     guard let overlap else {
       if mayRespond { history.record(digest) } else { history.countBroadcast() }
       return deliver(event: event.bytes, continuation, time: time)
     }
-    // A push of the newer connection may be passed on after later pushes.
+    // A continuation of the newer connection is not stored, since a push of the newer connection may be passed on after
+    // later pushes.
     let isOlder = overlap.filter.releasing == generation
     merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time)
   }
@@ -140,8 +142,8 @@ final class PushMerger: TimerTarget {
 
   // MARK: Events of connections
 
-  /// Messages were sent to the upstream, each of which may cause a response. The number is negative for messages that
-  /// were taken back.
+  /// Messages were sent to the upstream, and each of them may cause a response. `count` is negative if messages were
+  /// taken back.
   func sent(_ count: Int) { history.sent(count) }
 
   /// Clients' messages are sent on the connection of this generation.
@@ -172,7 +174,7 @@ final class PushMerger: TimerTarget {
 
   // MARK: The overlap
 
-  /// `delays`: whether pings may be sent, so that their pongs release the pushes that are delayed.
+  /// `delays`: whether pings can be sent. Only then are pushes delayed, since a pong releases the delayed pushes.
   func begin(older: Generation, newer: Generation, delays: Bool) {
     end()
     overlap = Overlap(OverlapFilter(older: older, newer: newer, isDelayAllowed: delays))
@@ -196,7 +198,7 @@ final class PushMerger: TimerTarget {
     owner?.pushesReleased()
   }
 
-  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are delayed.
+  /// Ends the overlap when no push can arrive twice any more. Until then, limits how long pushes are delayed.
   private func filterChanged() {
     if overlap?.filter.isOver == true {
       end()
@@ -207,8 +209,8 @@ final class PushMerger: TimerTarget {
 
   private func arm(after span: TimeSpan) { timer = loop.schedule(at: loop.now + span, self) }
 
-  /// Usually the older connection soon delivers the pushes that the newer connection delivered first. If it does not,
-  /// it is pinged.
+  /// Usually the older connection soon delivers the pushes that the newer connection delivered first. If it has not
+  /// delivered them after the delay, it gets a ping.
   func timerFired(_ token: Int) {
     timer = nil
     guard let older = overlap?.filter.releasing else { return }

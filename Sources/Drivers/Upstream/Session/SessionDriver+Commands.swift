@@ -23,11 +23,11 @@ extension SessionDriver: SignalTarget {
         guarded.isReadingPaused
       )
     }
-    // Each connection pauses again if it must.
+    // Reading has resumed on each connection, and pauses again if it must.
     if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
-    // One by one: until the last command is performed, the status shows the desired state that it requests
-    // (`StatusBoard`).
+    // Each command leaves the queue only when it is performed. As long as commands are queued, the status shows the
+    // desired state that the last of them requests (`StatusBoard`).
     for _ in 0..<commandCount { perform(handle.guarded.withLock { $0.commands.removeFirst() }) }
     sendStoredAcknowledgements()
     // The last call that a shutdown waits for may have ended.
@@ -64,7 +64,7 @@ extension SessionDriver: SignalTarget {
 
   private func networkChanged(_ change: NetworkChange) {
     for connection in connections where !connection.isDiscarded {
-      // When the machine loses an address, a socket with this address stays open, and would send in vain until its
+      // When the host loses an address, a socket with this address stays open, and would send in vain until its
       // heartbeat fails.
       guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
@@ -74,7 +74,7 @@ extension SessionDriver: SignalTarget {
     apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &loop.entropy))
   }
 
-  /// Applies new settings, from the next connection on.
+  /// Applies new settings. They take effect with the next connection.
   private func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
     preparedSettings = settings

@@ -78,7 +78,7 @@ extension SessionDriver {
   /// The connection has ended, or must be ended.
   func lost(_ connection: UpstreamConnection, _ loss: ConnectionLoss, _ reason: String) {
     guard connections.contains(where: { $0 === connection }) else { return }
-    // The end of a closing handshake would repeat the reason that was reported at its beginning.
+    // The reason of a closing handshake was already reported at its beginning, so it is not reported again at its end.
     status.withExplanation(machine.observed == .closing ? nil : reason) {
       apply(machine.connectionLost(loss, connection.generation, now: loop.now, using: &loop.entropy))
     }
@@ -87,7 +87,7 @@ extension SessionDriver {
   private func closingText(_ code: UInt16, _ reason: String, _ connection: UpstreamConnection) -> String {
     let text = "the upstream closed the connection with \(code)"
     if reason.isEmpty { return text }
-    // Upstreams truncate a reason that is too long for a close frame, possibly within a character.
+    // An upstream truncates a reason that is too long for a close frame, possibly in the middle of a character.
     let isCut = reason.utf8.count > CloseFrame.maximumReason - 4
     return text + ": \(connection.mask.applied(to: reason, isCut: isCut))"
   }
@@ -99,7 +99,8 @@ extension SessionDriver {
   private func pass(_ kind: MessageKind, time: Int64, from connection: UpstreamConnection) {
     let (generation, mayRespond) = (connection.generation, connection.carriesMessages)
     merger.pass(connection.socket.payload, kind, from: generation, mayRespond: mayRespond, time: time)
-    // The compiler ends the access to a class's property early, unless the object is used after it.
+    // This use keeps the connection alive until here. Without it, the compiler could release the object while its
+    // property is still being used.
     withExtendedLifetime(connection) {}
   }
 
@@ -109,7 +110,8 @@ extension SessionDriver {
     let generation = connection.generation
     var outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
     if case .reply(let call, let range, let unpackedKind) = outcome {
-      // Before the merger, which knows a reply only by its content: two connections use the same numbers.
+      // Replies are passed to calls before the merger gets the message. The merger compares only the contents of
+      // replies, and two connections use the same numbers, so it could take two different replies for one.
       let isTaken =
         unpackedKind == nil
         ? handle.receiveReply(connection.socket.payload, to: call, range, now: loop.now)
@@ -141,8 +143,8 @@ extension SessionDriver {
     }
   }
 
-  /// Stores the cursor with the next push. Does nothing while two connections deliver pushes, since pushes before the
-  /// cursor may still be delayed.
+  /// Makes the store record the cursor with the next push. Does nothing while two connections deliver pushes, since
+  /// pushes before the cursor may still be delayed.
   func noteCursor() {
     if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
@@ -190,7 +192,7 @@ extension SessionDriver {
     if let ping { sendBarrier(ping, on: connection) }
   }
 
-  /// Messages were sent under numbers of the connection.
+  /// Messages were sent, each with the next number of the connection.
   private func checkNumbers(of conversation: Conversation, _ generation: Generation) {
     handle.noteNumbers(conversation.state.takeAssignedNumbers())
     if conversation.state.mustForgetCalls { conversation.state.forgetCalls { handle.isKnown($0) } }
@@ -202,8 +204,8 @@ extension SessionDriver {
   private func written(through sequence: UInt64) {
     let (isEmpty, isRetiring) = pump.written(through: sequence)
     if isEmpty { endIfFlushed() }
-    // While messages of an earlier connection are at the front of the outbox, its successor takes none. Nothing else
-    // wakes the successor.
+    // While messages of an earlier connection are at the front of the outbox, its successor takes no messages. No other
+    // event wakes the successor when they are settled.
     if isRetiring { sending?.scheduleFlush() }
   }
 
@@ -233,7 +235,7 @@ extension SessionDriver {
     machine.barrierPing(generation, now: loop.now, using: &loop.entropy)
   }
 
-  /// Sends a ping that the outbox has recorded. This changes only the next deadline of the machine.
+  /// Sends a ping that the outbox has recorded. In the machine, the ping changes only the next deadline.
   private func sendBarrier(_ counter: UInt64, on connection: UpstreamConnection) {
     sendPing(counter, on: connection)
     armTimer()
@@ -249,7 +251,7 @@ extension SessionDriver {
 
 /// Called by the parts of the session.
 extension SessionDriver {
-  /// The pushes that the merger delayed have been passed on, or only one connection delivers pushes from now on.
+  /// The merger has passed on the pushes that it delayed, or only one connection delivers pushes from now on.
   func pushesReleased() {
     sendStoredAcknowledgements()
     if handle.restoresState, let sending { storeContinuations(of: sending) }

@@ -15,7 +15,7 @@ extension UpstreamConnection {
 }
 
 extension UpstreamSettings {
-  /// Whether the server cannot distinguish connections with these settings from connections with the other settings.
+  /// Whether connections with these settings and connections with `other` are the same client for the server.
   func isSameClient(as other: UpstreamSettings) -> Bool {
     let hasSameProtocol =
       switch (conventions.declaration, other.conventions.declaration) {
@@ -56,7 +56,7 @@ extension SessionDriver {
       if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
     if isMissing { sink.connectionLost() }
-    // No client gets the event, so it need not be stored first.
+    // The event is not passed on to clients, so its acknowledgement need not wait until it is stored.
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
 
@@ -78,7 +78,7 @@ extension SessionDriver {
     handle.show(namespaces, maximumPayload: maximumPayload, on: connection.generation)
   }
 
-  /// Passes on an event, and acknowledges it as soon as it is stored.
+  /// Passes on an event. The acknowledgement is sent as soon as the event is stored.
   func pass(_ push: ProtocolPush, time: Int64, from connection: UpstreamConnection) {
     let record = EventRecord(push.record.bytes)
     if !record.token.isEmpty { handle.expectAcknowledgement(of: record, from: connection.generation) }
@@ -96,24 +96,26 @@ extension SessionDriver {
     _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
   }
 
-  /// Acknowledges the events that are stored by now. While the store has failed, no event is acknowledged. The
-  /// acknowledgements are sent when the store has caught up, if the connection is still open then.
+  /// Sends the acknowledgements of the events that are stored by now. While the store has failed, no acknowledgement is
+  /// sent. When the store works again and has stored an event, its acknowledgement is sent if the connection is still
+  /// open.
   func sendStoredAcknowledgements() {
     guard let journal = handle.journal, !delayed.isEmpty else { return }
     // Events that the merger delays have no ticket yet.
     if !merger.isDelaying { delayed.setTicket(sink.lastTicket) }
     repeat {
       while let next = delayed.takeFirst(ifStoredIn: journal) {
-        // The official server ends a connection that sends to a namespace that has ended.
+        // The official server ends a connection that sends a packet to a namespace after the namespace has ended.
         guard connection(next.connection)?.isJoined(to: next.namespace) == true else { continue }
         send(next.payload, on: next.connection)
       }
-      // The store may have caught up before the handle has recorded that this session waits.
+      // The event may have been stored just before the handle recorded that this session waits, so the loop checks
+      // again.
     } while handle.awaitsStore(!delayed.isEmpty) && delayed.isFirstStored(in: journal)
     resumeReading()
   }
 
-  /// Resumes reading when fewer acknowledgements wait. Each connection pauses again if it must.
+  /// Resumes reading when the number of waiting acknowledgements has fallen. Each connection pauses again if it must.
   private func resumeReading() {
     guard !delayed.isFull else { return }
     notePausedReading()
@@ -125,7 +127,8 @@ extension SessionDriver {
     connection.unansweredPings = (count: (before?.count ?? 0) + 1, since: before?.since ?? loop.now)
   }
 
-  /// Warns once of a server that does not respond to WebSocket pings, so that no message is ever confirmed.
+  /// Logs a warning, once, if the server does not respond to WebSocket pings. With such a server, no message is ever
+  /// confirmed.
   func warnOfUnansweredPings(_ connection: UpstreamConnection) {
     guard !hasWarnedOfPings, preparedSettings.capabilities.contains(.announcedHeartbeats),
       let unanswered = connection.unansweredPings,
@@ -139,8 +142,8 @@ extension SessionDriver {
 
   // MARK: Recovery
 
-  /// Stores the data from which another process continues if this process ends. While two connections deliver pushes,
-  /// the data that the older connection has stored with its pushes remains valid.
+  /// Stores the data from which another process can continue after the end of this process. Does nothing while two
+  /// connections deliver pushes: the data that was stored with the pushes of the older connection remains valid.
   func storeContinuations(of connection: UpstreamConnection) {
     guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
       return
@@ -153,16 +156,16 @@ extension SessionDriver {
     journal.submit(contentsOf: [.memory(.discontinued)] + entries)
   }
 
-  /// Deletes the stored data if the next connection does not request a state, since another process must not request it
-  /// either.
+  /// Deletes the stored data if the next connection of this process will not request a state. Another process must not
+  /// request that state either.
   func forgetContinuations() {
     guard hasStoredContinuations, machine.sending == nil, !runner.hasState else { return }
     hasStoredContinuations = false
     handle.journal?.submit(.memory(.discontinued))
   }
 
-  /// Saves the state of a connection when it stops sending, and again when it has ended. Pushes that arrive in between
-  /// change the state.
+  /// Saves the state of a connection when it stops sending, and again when it has ended, since pushes that arrive in
+  /// between change the state.
   func saveState(of connection: UpstreamConnection) {
     guard connection.conversation?.can(.continuations) == true else { return }
     let isSameClient = connection.settings.isSameClient(as: settings)
@@ -171,8 +174,8 @@ extension SessionDriver {
     if !isSameClient { runner.forgetState() }
   }
 
-  /// Records which namespaces of the connection were joined or have ended. Returns whether pushes are missing from this
-  /// point on.
+  /// Records which namespaces the connection has joined and which have ended. Returns whether pushes may be missing
+  /// from this point on.
   private func noteChanges(
     from before: [NamespaceStatus], to namespaces: [NamespaceStatus], of connection: UpstreamConnection,
     _ news: ProtocolNews
@@ -184,7 +187,7 @@ extension SessionDriver {
       if isConnected, !wasConnected {
         if continuity.join(namespace.name, isRecovered: !news.isStateLost) { isMissing = true }
       } else if wasConnected, !isConnected, machine.sending == connection.generation {
-        // A successor that has joined the namespace has not missed any push.
+        // If a successor has joined the namespace, no push of the namespace is missing.
         let isJoined = connections.contains {
           $0.generation > connection.generation && $0.isJoined(to: namespace.name)
         }
@@ -194,8 +197,8 @@ extension SessionDriver {
     return isMissing
   }
 
-  /// An attempt that had joined namespaces has ended before the connection was ready. Its events were passed on. So
-  /// either the next connection continues after them, or pushes may be missing.
+  /// An attempt that had joined namespaces has ended before its connection was ready. The events that it received were
+  /// passed on. So either the next connection continues after these events, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
     guard continuity.isSettingUp(connection.number),
       connection.announced.namespaces.contains(where: { $0.state == .connected || $0.state == .disconnected })
@@ -210,14 +213,14 @@ extension SessionDriver {
     }
   }
 
-  /// Forgets the state of the last connection: the next connection identifies itself as another client, or leads to
-  /// another server, and must not get this state.
+  /// Forgets the state of the last connection. The next connection identifies itself as another client or leads to
+  /// another server, and neither may get this state.
   func forgetState() {
     runner.forgetState()
     forgetContinuations()
   }
 
-  /// The connection has ended, so its acknowledgements cannot be sent any more.
+  /// The connection has ended, so the acknowledgements for its events cannot be sent any more.
   func forgetEvents(of connection: UpstreamConnection) {
     delayed.connectionEnded(connection.generation)
     resumeReading()

@@ -22,7 +22,7 @@ extension SessionDriver {
       closes: transition.to == .closing, upstreamHasEnded: transition.cause.isLoss && !isEnding)
   }
 
-  /// The description of a failure that was reported without a description.
+  /// The description for a failure that the driver has reported without a description.
   private func explanation(of cause: TransitionCause) -> String? {
     let limits = settings.session.limits
     return switch cause {

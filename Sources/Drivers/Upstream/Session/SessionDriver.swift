@@ -15,8 +15,8 @@ import WebSocketCodec
 /// Performs the actions of a session's state machine on one loop: connection attempts, socket I/O, timers.
 ///
 /// `apply` is the only place where an action becomes I/O. `SessionDriver+Events` handles the events of connections,
-/// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends. The driver finds a
-/// connection by its generation.
+/// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends, and names
+/// connections by their generations.
 final class SessionDriver {
   var preparedSettings: PreparedSettings
   let handle: SessionHandle
@@ -31,17 +31,18 @@ final class SessionDriver {
   let merger: PushMerger
   let status: StatusBoard
 
-  /// All attempts and connections that have not ended: usually one, two during a replacement, and possibly a third that
-  /// is closing.
+  /// All attempts and connections that have not ended. Usually there is one. During a replacement there are two, and
+  /// possibly a third that is closing.
   private(set) var connections: [UpstreamConnection] = []
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
-  /// The reserved time of an attempt that the host's limit has delayed.
+  /// The time that is reserved for the next attempt, if the limit of its host has delayed it.
   private var ticket: HostAttemptLimiter.Ticket?
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
-  /// Whether the upstream ends the connection without a close frame. It sends until it has received our close frame.
+  /// Whether the upstream has announced the end of the connection by a message instead of a close frame. The upstream
+  /// continues to send until it has received our close frame.
   var isEnding = false
   var continuity: PushContinuity
   var hasWarnedOfPings = false
@@ -113,7 +114,8 @@ final class SessionDriver {
       }
     }
     for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
-    // In these states, the reserved time is not used: the next attempt, if any, has another time.
+    // In these states, the session does not use its reserved time: the next attempt, if there is one, is at another
+    // time.
     switch machine.observed {
     case .stopped, .idle, .parked, .offline: giveBackTicket()
     default: break
@@ -184,8 +186,8 @@ final class SessionDriver {
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
     case .pauseHost(let endpoint, let until):
-      // Until then, no session connects to the host that responded. After a redirection, this is not the configured
-      // host.
+      // Until this time, no session connects to the host that responded. After a redirection, the host that responded
+      // is not the configured host.
       let server = (refusingURL ?? settings.urls[endpoint]).server
       handle.attemptLimiter.pause(handle.attemptKey(of: server), until: until)
     case .report(let transition):
@@ -210,7 +212,7 @@ final class SessionDriver {
       metrics.delayedAttempts.add()
       return new.slot
     case .go:
-      // This attempt has used the ticket, or the ticket is for another host.
+      // Either this attempt has used the ticket, or the ticket is for another host and is given back.
       if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
         dial, url: url, preparedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
@@ -227,8 +229,8 @@ final class SessionDriver {
     }
   }
 
-  /// Returns the reserved time, which the session will not use: it is closed, waits for something else, or connects to
-  /// another host.
+  /// Gives back the reserved time. The session will not use it, because it is closed, waits for something else, or
+  /// connects to another host.
   private func giveBackTicket() {
     guard let ticket else { return }
     handle.attemptLimiter.giveBack(ticket, now: loop.now)
@@ -252,7 +254,7 @@ final class SessionDriver {
     } else if machine.sending == nil, continuity.hasBroughtPushesEarly(connection.number),
       continuity.setupFailed(on: connection.number)
     {
-      // Pushes that the upstream sent after these are missing.
+      // The connection had delivered pushes during its setup. Pushes that the upstream sent after them are missing.
       sink.connectionLost()
     }
     continuity.ended(connection.number)
@@ -269,8 +271,8 @@ final class SessionDriver {
     handle.endCalls(of: connection.generation)
   }
 
-  /// Settles the messages of a predecessor when its successor stops sending, too. A message that the predecessor has
-  /// written in part returns to the queue, so the rest of the message must not be written.
+  /// Settles the messages of a predecessor. Called when its successor stops sending, too. A message that the
+  /// predecessor has written in part returns to the queue, so the rest of that message must not be written any more.
   private func settlePredecessor(_ generation: Generation) {
     let connection = connection(generation)
     if let connection, connection.marks.hasUnwritten {
@@ -282,7 +284,8 @@ final class SessionDriver {
 
   private func settle(_ generation: Generation, partiallyWritten: UInt64?) {
     guard pump.settle(generation, partiallyWritten: partiallyWritten) else { return }
-    // Messages that returned to the queue must be sent, and may have blocked later messages.
+    // Messages that have returned to the queue can be sent now. So can the messages behind them, which could not be
+    // sent before.
     sending?.scheduleFlush()
     armOutboxTimer()
   }
@@ -307,8 +310,8 @@ final class SessionDriver {
 
   func armOutboxTimer() { pump.armTimer(includesPermits: sending?.isBlocked == false) }
 
-  /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. Messages,
-  /// polls and streams that arrived or returned since then wake it.
+  /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. If there is a
+  /// message, a poll or a stream again, this function wakes the session.
   private func wakeIfIdle() {
     guard machine.observed == .idle, sink.hasReaders || handle.guarded.withLock({ $0.outbox.hasWaiting }) else {
       return
@@ -318,10 +321,11 @@ final class SessionDriver {
 
   // MARK: The end
 
-  /// Ends the session during a shutdown when the outbox is empty, its deadline has passed, or it cannot be emptied.
+  /// During a shutdown, ends the session when the outbox is empty, when the deadline of the shutdown has passed, or
+  /// when the outbox cannot be emptied.
   func endIfFlushed() {
-    // Not while `apply` performs actions, since the remaining actions would no longer fit the state. `apply` calls this
-    // again at its end.
+    // The session does not end while `apply` performs actions, since the remaining actions would not fit the new state.
+    // `apply` calls this function again at its end.
     guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.isAwaitingFlush(now: loop.now))
     else {
       return
@@ -350,7 +354,7 @@ final class SessionDriver {
 }
 
 extension SessionDriver {
-  /// An upstream from which reading is paused must not count as silent.
+  /// Reports paused reading to the machine: an upstream whose messages are not being read must not count as silent.
   func notePausedReading() {
     for connection in connections where connection.isReadingPaused {
       machine.readingIsPaused(connection.generation, now: loop.now)
@@ -368,7 +372,8 @@ extension SessionDriver {
     machine.outputQueued(sent, at: connection.outputEnd, connection.generation)
   }
 
-  /// An upstream that still acknowledges earlier output must not count as silent.
+  /// Reports acknowledged output to the machine: an upstream that still acknowledges earlier output must not count as
+  /// silent.
   private func noteAcknowledgedOutput() {
     for connection in connections {
       guard let (position, time) = connection.acknowledgedOutput else { continue }

@@ -2,8 +2,8 @@ import ByteStreams
 import UpstreamSession
 
 extension SessionTransition {
-  /// Whether the transition reports a failure. The end of a closing handshake is not a failure, since its beginning was
-  /// reported.
+  /// Whether the transition reports a failure. The end of a closing handshake does not, since a failure was already
+  /// reported at its beginning.
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
@@ -13,10 +13,10 @@ extension SessionTransition {
     }
   }
 
-  /// Whether a connection has become ready, either the first or a successor.
+  /// Whether a connection has become ready.
   var isConnection: Bool { to == .ready && cause == .progress }
 
-  /// Whether the transition is an intermediate step of an attempt, or ends a wait whose beginning was reported.
+  /// Whether the transition is an intermediate step of an attempt, or the end of a wait whose beginning was reported.
   var isStep: Bool {
     switch cause {
     case .progress: !isConnection

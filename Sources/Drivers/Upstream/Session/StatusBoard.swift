@@ -5,17 +5,17 @@ import Threading
 import UpstreamSession
 import WebSocketCodec
 
-/// Publishes the status of a session. It is the only writer of `SessionStatus`, except that `SessionHandle` sets
+/// Publishes the status of a session. The board is the only writer of `SessionStatus`, except that `SessionHandle` sets
 /// `desired`.
 ///
 /// The figures come from the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters)
 /// are stored here.
 final class StatusBoard {
   private let handle: SessionHandle
-  /// The figures that were shown last; nil if they must be shown again.
+  /// The figures that were published last; nil if the next `publish` must publish them even if they are equal.
   private var published: PublishedFigures?
-  /// The facts with the changes since the last `publish`: at most one element. Between changes, a session keeps no copy
-  /// of them.
+  /// The facts with the changes since the last `publish`, as an array of at most one element. The array is empty if
+  /// there are no changes, so that the session keeps no second copy of its facts.
   private var changedFacts: [SessionStatus.Facts] = []
   private var agreement: ClientHandshake.Agreement?
   /// The description of the next failure, for its log line and the status.
@@ -34,7 +34,7 @@ final class StatusBoard {
       let (last, desired) = (guarded.status.facts.transitions.newest?.sequence, guarded.status.figures.desired)
       show(figures, in: &guarded)
       if let facts = changedFacts.first { guarded.status.facts = facts }
-      // Transitions are compared, not states: two transitions may lead back to the same state.
+      // Transitions are compared and not states, since two transitions may lead back to the same state.
       return guarded.status.facts.transitions.newest?.sequence != last || guarded.status.figures.desired != desired
     }
     if hasChangedState { handle.noteStateChange() }
@@ -46,14 +46,14 @@ final class StatusBoard {
     published = figures
     let (since, desired) = (guarded.status.figures.since, guarded.status.figures.desired)
     guarded.status.figures = figures
-    // The machine has no time before its first transition.
+    // Before its first transition, the machine has no such time.
     guarded.status.figures.since = max(since, figures.since)
-    // A requested state is shown at once, and until the machine has processed the command.
+    // A desired state that a command requests is shown from the request until the machine has processed the command.
     if !guarded.commands.isEmpty { guarded.status.figures.desired = desired }
   }
 
-  /// Called when a command is performed. Its desired state was shown at once; the next `publish` shows the desired
-  /// state of the machine.
+  /// Called when a command is performed. The desired state that the command requests has been shown since the request.
+  /// The next `publish` shows the desired state of the machine.
   func expireDesired() { published = nil }
 
   // MARK: Facts
@@ -65,12 +65,12 @@ final class StatusBoard {
 
   func connectionEnded(_ connection: UpstreamConnection) { lastEnded = (connection.generation, connection.url) }
 
-  /// Runs `body`. If it causes a failure, the failure gets this description and report.
+  /// Runs `body`. If `body` causes a failure, the failure gets this description and report.
   func withExplanation(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
     self.detail = detail
     self.report = report
     body()
-    // An unused description must not be attributed to the next failure.
+    // If no failure has used the description, it must not be attributed to the next failure.
     self.detail = nil
     self.report = nil
   }

@@ -2,7 +2,7 @@ import ByteStreams
 import Host
 import TLSEngine
 
-/// Who may use a gateway that configures no authentication.
+/// Who may use a gateway whose configuration has no authentication.
 package enum OpenAccess: String, CaseIterable, Sendable {
   /// Only programs of this machine. A listener that other machines can reach is an error.
   case auto

@@ -1,7 +1,7 @@
 import UpstreamSession
 import WebSocketCodec
 
-/// Parses and formats close rules. Each assigns a reaction to a range of close codes: `4000-4099: park`.
+/// Parses and formats close rules. Each rule assigns a reaction to a range of close codes: `4000-4099: park`.
 extension CloseRules {
   typealias Rule = (codes: ClosedRange<UInt16>, reaction: CloseReaction)
 

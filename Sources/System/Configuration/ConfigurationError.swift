@@ -15,7 +15,7 @@ package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConver
   package var description: String { PrintableText.escaped(place.isEmpty ? message : "\(place): \(message)") }
 }
 
-/// All errors that were found, at most `limit`.
+/// The errors that were found, at most `limit` of them.
 package struct ConfigurationErrors: Error, Sendable, CustomStringConvertible {
   package static let limit = 20
   package let errors: [ConfigurationError]

@@ -10,7 +10,7 @@ extension ConfigurationLoader {
     let settings: [Setting]
   }
 
-  /// The most keys of a section that an error lists.
+  /// An error lists the keys of a section if there are at most this many.
   private static var keysListed: Int { 20 }
 
   mutating func walk(_ node: YAMLNode, _ section: Section, _ file: String) {

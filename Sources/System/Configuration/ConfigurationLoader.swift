@@ -39,7 +39,7 @@ package struct ConfigurationLoader {
   private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
   private var warnings: [ConfigurationError] = []
-  /// Paths of the settings with an invalid value. They keep their defaults.
+  /// Paths of the settings with an invalid value. These settings keep their defaults.
   private var failed: Set<String> = []
   /// Whether a part of the file could not be read as settings. A setting that was not found may be in that part.
   private var hasUnreadableParts = false

@@ -14,7 +14,7 @@ extension ConfigurationLoader {
     package let warnings: [ConfigurationError]
     /// The values of each setting as written, without structured settings.
     let written: [String: [WrittenValue]]
-    /// Paths of the settings with an invalid value. They keep their defaults.
+    /// Paths of the settings with an invalid value. These settings keep their defaults.
     let failed: Set<String>
     /// Paths of the settings or sections for which the loader has found a conflict with other settings.
     var conflicting: Set<String> = []

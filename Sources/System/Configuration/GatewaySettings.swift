@@ -176,7 +176,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package enum Reload: String, CaseIterable, Sendable {
     /// A change of the configuration's files.
     case watch
-    /// No other event.
+    /// No event other than SIGHUP.
     case signal
   }
 

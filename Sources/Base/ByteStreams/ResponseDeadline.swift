@@ -23,7 +23,7 @@ package struct ResponseDeadline: Sendable {
   package static var bufferedBytes: Int { 4 << 20 }
 
   /// The maximum extension of a limited wait (`isLimited`): the time that full buffers need at the slowest rate.
-  /// Without this limit, a peer that takes a byte now and then could delay the deadline for ever.
+  /// Without this limit, a peer that takes a byte now and then could delay the deadline forever.
   private static var longestPostponement: TimeSpan { .seconds(Int64(bufferedBytes / minimumRate)) }
 
   private let timeout: TimeSpan

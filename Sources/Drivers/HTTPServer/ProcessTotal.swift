@@ -134,8 +134,8 @@ final class LoopParts<Owner> {
   private var owners = ArrivalList<Owner?>()
   private let giveWay: (Owner) -> Void
 
-  /// - Parameter giveWay: called for a part that must yield, after the part was removed. It must free what the part
-  ///   stands for.
+  /// - Parameter giveWay: called for a part that must yield, after the part was removed. It must free the
+  ///   memory or the connection that the part counts.
   init(_ total: ProcessTotal, loop: LoopContext, giveWay: @escaping (Owner) -> Void) {
     self.total = total
     self.giveWay = giveWay

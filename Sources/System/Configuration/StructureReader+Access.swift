@@ -58,7 +58,7 @@ extension StructureReader {
     let name = text.dropFirst(4)
     let isValid: Bool =
       if text.hasPrefix("dns:") {
-        // A DNS name may begin with a star that stands for one label, as in certificates.
+        // A DNS name may begin with a star in the place of one label, as in certificates.
         !name.dropFirst(name.hasPrefix("*.") ? 2 : 0).contains("*")
       } else {
         // A URI may end with a star, as the patterns of sessions and topics may.

@@ -19,7 +19,7 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
 /// Small files, of the system and of the configuration; and the environment.
 package enum SystemFile {
   /// Default timeout for a FIFO, a pipe or a device. It leaves a person time to type. Because of it, a device that was
-  /// given by mistake does not block the program for ever.
+  /// given by mistake does not block the program forever.
   private static var defaultTimeout: TimeSpan { .seconds(10) }
 
   /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.

@@ -83,7 +83,7 @@ final class ProtocolRunner {
         "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
-    // Whoever knows the private id of a connection can claim its state, so only configured origins may get this id.
+    // A client that knows the private id of a connection can claim its state, so only configured origins may get this id.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)

@@ -97,7 +97,7 @@ async def test_init_asks_again_after_an_invalid_answer(tmp_path):
         output.index(text)
         for text in (
             "'http://wrong.example/' is not valid for 'upstream.url'",
-            "What it speaks",
+            "Protocol of the service",
             "'smtp' is not valid for 'upstream.kind'",
             "Address for clients",
             "'nowhere' is not valid for 'listeners.http'",

@@ -51,7 +51,7 @@ package final class RedisStoreMetrics: Sendable {
     takeOvers = registry.counter("drawbridge_store_takeovers_total", "Sessions that this gateway has acquired.")
     fenced = registry.counter(
       "drawbridge_store_fenced_total", "Sessions that another gateway has acquired from this gateway.")
-    histories = registry.counter("drawbridge_store_histories_total", "How often Redis has had another history.")
+    histories = registry.counter("drawbridge_store_histories_total", "How often the history of Redis has changed.")
     unreachable = registry.gauge(
       "drawbridge_peers_unreachable", "Other gateways that this gateway has never reached at their addresses.")
     otherUpstreams = registry.gauge(

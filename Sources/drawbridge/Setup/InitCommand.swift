@@ -84,7 +84,7 @@ enum InitCommand {
   private static func ask(_ answers: inout Answers, _ arguments: Arguments) -> Bool {
     ask(\.upstream, "WebSocket service to connect to", example: "wss://example.org/socket", &answers)
     guard !answers.upstream.isEmpty else { return false }
-    if !arguments.has(kind) { ask(\.kind, "What it speaks", example: "websocket or socketio", &answers) }
+    if !arguments.has(kind) { ask(\.kind, "Protocol of the service", example: "websocket or socketio", &answers) }
     if !arguments.has(listen) { ask(\.listen, "Address for clients", example: "", &answers) }
     if !arguments.has(store) {
       ask(

@@ -186,10 +186,10 @@ async def test_the_addresses_of_this_machine_are_refused_although_they_are_publi
             config, arguments=("--listen", sockets[0], "--management", sockets[1]), prefix=cable.prefix()
         )
         assert (await sessions.put("four", profile="four", host="1.2.3.4")).status == 201
-        await sessions.failure("four", "1.2.3.4: the address is one of this machine")
+        await sessions.failure("four", "1.2.3.4: the address belongs to this machine")
         assert (await sessions.put("second", profile="four", host="1.2.4.6")).status == 201
-        await sessions.failure("second", "1.2.4.6: the address is one of this machine")
+        await sessions.failure("second", "1.2.4.6: the address belongs to this machine")
         assert (await sessions.put("six", profile="six")).status == 201
-        await sessions.failure("six", "the address is one of this machine")
+        await sessions.failure("six", "the address belongs to this machine")
     finally:
         cable.stop()

@@ -10,7 +10,7 @@ from harness.replicas import Databases, Replica
 from harness.waiting import eventually
 
 _UNREACHABLE = "this gateway cannot reach another gateway"
-_OWN = "no other gateway can reach this one"
+_OWN = "no other gateway can reach this gateway"
 _OTHER_HOST = "another gateway with the same store.prefix connects a session to another host"
 
 

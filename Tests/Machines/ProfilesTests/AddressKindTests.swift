@@ -73,7 +73,7 @@ import Testing
   @Test func refusesAnAddressOfThisMachine() {
     var rules = ConnectionRules()
     #expect(rules.refusal(of: .ipv4(0x0101_0101)) == nil)
-    #expect(rules.refusal(of: .ipv4(0x0101_0101)) { true }?.contains("one of this machine") == true)
+    #expect(rules.refusal(of: .ipv4(0x0101_0101)) { true }?.contains("belongs to this machine") == true)
     #expect(rules.refusal(of: .ipv4(0x0101_0101)) { throw NotKnown() }?.contains("cannot be determined") == true)
     rules.allowed = [AddressBlock("1.1.1.1")].compactMap(\.self)
     #expect(rules.refusal(of: .ipv4(0x0101_0101)) { throw NotKnown() } == nil)

@@ -30,8 +30,9 @@ extension GatewayServer {
   ///
   /// A session keeps its connection if its `upstream` has not changed except for its topics. On a SIGHUP without any
   /// changed setting since the start or the last SIGHUP, the reason may be a new certificate or credential, whose files
-  /// the gateway does not compare. So every session makes a new connection. This does not apply to SIGHUP after a change that has already taken effect by
-  /// itself: operators and their tools send it after each change.
+  /// the gateway does not compare. So every session makes a new connection. A SIGHUP that follows a change which the
+  /// gateway has already applied by itself does not do that, since operators and their tools send SIGHUP after each
+  /// change.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)

@@ -19,9 +19,9 @@ import Signatures
 /// | `${string:POINTER}` | the same; the content if the value is a string |
 /// | `${json:…}` | the text inside, escaped for a JSON string |
 /// | `${sha256_base64:…}` | the SHA-256 of the text inside, in base64 |
-///
 /// | `${base64:…}` | the text inside, in base64 |
-/// | `${hmac_sha256_hex:KEY:…}`, `${hmac_sha256_base64:KEY:…}` | the HMAC-SHA-256 of the text inside. `KEY` is a placeholder for a secret |
+/// | `${hmac_sha256_hex:KEY:…}` | the HMAC-SHA-256 of the text inside. `KEY` is a placeholder for a secret |
+/// | `${hmac_sha256_base64:KEY:…}` | the same in base64 |
 /// | `${uuid}` | a random UUID, the same everywhere in one message |
 ///
 /// The placeholders with `…` may contain placeholders. `$${` is a literal `${`.

@@ -163,8 +163,8 @@ extension SessionStateMachine {
   }
 
   /// Opens a successor beside the ready connection. The old connection is closed once the successor is ready, or before
-  /// the successor is opened if the upstream accepts only one connection. While an earlier replacement is in progress, only the latest request is kept. It is carried out when the earlier
-  /// replacement is over.
+  /// the successor is opened if the upstream accepts only one connection. While an earlier replacement is in progress,
+  /// only the latest request is kept. It is carried out when the earlier replacement is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var connection) = state else { return [] }

@@ -83,7 +83,8 @@ final class ProtocolRunner {
         "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
-    // A client that knows the private id of a connection can claim its state, so only configured origins may get this id.
+    // A client that knows the private id of a connection can claim its state, so only configured origins may get this
+    // id.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
@@ -269,8 +270,8 @@ final class ProtocolRunner {
 
   // MARK: The end
 
-  /// Sends the messages of `upstream.on_close`. Returns their number. Like setup messages, they go to configured origins
-  /// only.
+  /// Sends the messages of `upstream.on_close`, and returns their number. Like setup messages, they go to configured
+  /// origins only.
   func sendLastMessages(on connection: UpstreamConnection) -> Int {
     let settings = connection.settings
     guard !settings.conventions.onClose.isEmpty, settings.isConfigured(connection.url),

@@ -107,7 +107,7 @@ struct HeldConsumerRequest: HolderRequest {
   }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    api.consumerRequests[Int(slot)]?.advance(cause, api, at: now)
+    api.consumerRequests.change(Int(slot)) { $0.advance(cause, api, at: now) }
     return pending.step
   }
 

@@ -61,7 +61,7 @@ struct HeldSend: WaitingRequest {
   }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    guard let step = api.sends[slot]?.advance(cause, until: clientDeadline, api, at: now) else {
+    guard let step = api.sends.change(slot, { $0.advance(cause, until: clientDeadline, api, at: now) }) else {
       preconditionFailure("a request waits that has ended")
     }
     return step

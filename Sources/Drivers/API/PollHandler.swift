@@ -194,7 +194,7 @@ private struct HeldPoll: WaitingRequest {
   var heldCount: Gauge? { api.common.metrics.heldPolls }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    guard let step = api.polls[slot]?.advance(until: deadline) else {
+    guard let step = api.polls.change(slot, { $0.advance(until: deadline) }) else {
       preconditionFailure("a poll waits that has ended")
     }
     return step

@@ -18,10 +18,15 @@ struct SlotTable<Value> {
   }
 
   /// Returns nil for an empty slot.
-  subscript(_ slot: Int) -> Value? {
-    get { values[slot] }
-    // Changes a value in place. A copy would retain each of its members.
-    _modify { yield &values[slot] }
+  subscript(_ slot: Int) -> Value? { values[slot] }
+
+  /// Changes a value. It is moved, since a copy would retain each of its members. Returns nil for an empty slot.
+  @discardableResult
+  mutating func change<Result>(_ slot: Int, _ body: (inout Value) -> Result) -> Result? {
+    guard var value = values[slot].take() else { return nil }
+    let result = body(&value)
+    values[slot] = consume value
+    return result
   }
 
   @discardableResult

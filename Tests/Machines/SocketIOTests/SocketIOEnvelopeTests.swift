@@ -36,7 +36,10 @@ import SocketIO
     (#"{"event":"a","attachments":[1]}"#, "not a string"), (#"{"event":"a","attachments":["A"]}"#, "not base64"),
     (#"{"event":"a","attachments":["AQ=="]}"#, #""num":0"#),
     (#"{"event":"a","args":[{"_placeholder":true,"num":0}],"attachments":["AQ==","AQ=="]}"#, #""num":1"#),
-    (#"{"event":"a","args":[{"_placeholder":true,"num":1}],"attachments":["AQ=="]}"#, "not have the number of an attachment"),
+    (
+      #"{"event":"a","args":[{"_placeholder":true,"num":1}],"attachments":["AQ=="]}"#,
+      "not have the number of an attachment"
+    ),
   ])
   func errorsSayWhatIsAccepted(text: String, part: String) {
     do {

@@ -378,6 +378,8 @@ async def test_an_upstream_that_counts_gets_every_number_once_in_order(start, ga
     assert missing.problem(504)["type"] == "/errors/reply-timeout"
     last = next(each for each in map(json.loads, reversed(server.last.heard)) if "method" in each)
     assert missing.headers["Gateway-Call-Id"] == str(last["id"])
+    # Without a wait, the request has no number when the response is written.
+    assert "Gateway-Call-Id" not in (await call(client, request(1, "missing"), wait="0")).headers
 
 
 async def test_equal_replies_on_two_connections_are_of_two_calls(start, gateway_for):

@@ -107,13 +107,32 @@ async def test_a_profile_is_overridden_by_file_environment_set_and_flag_in_this_
     assert (found["upstream.heartbeat.interval"], found["upstream.heartbeat.timeout"]) == ("12s", "11s")
     arguments += ["--set", "upstream.heartbeat.interval=13s", "--set", "upstream.subprotocols=c,d"]
     found = await settings(*arguments, env=env)
-    assert (found["upstream.heartbeat.interval"], found["upstream.subprotocols"]) == ("13s", "[c, d]")
-    assert (await settings(*arguments, "--subprotocol", "e", env=env))["upstream.subprotocols"] == "[e]"
+    assert (found["upstream.heartbeat.interval"], found["upstream.subprotocols"]) == ("13s", '["c", "d"]')
+    assert (await settings(*arguments, "--subprotocol", "e", env=env))["upstream.subprotocols"] == '["e"]'
 
 
 async def test_the_profile_can_be_in_the_environment():
     status, out, _ = await run("check-config", env={"DRAWBRIDGE_PROFILE": "socketio"})
     assert (status, out.splitlines()[0]) == (0, "profile socketio: valid")
+
+
+async def test_healthcheck_reads_the_profile_that_serve_reads(start):
+    server = await start(SocketIOServer())
+    namespaces = {"DRAWBRIDGE_PROFILE": "socketio", "DRAWBRIDGE_UPSTREAM_SOCKETIO_NAMESPACES": "[{name: /}]"}
+    gateway = await start(Gateway("--upstream", server.url, env=namespaces))
+    host, port = gateway.address("management")
+    status, _, err = await run("healthcheck", "--management", f"{host}:{port}", env=namespaces)
+    assert status == 0, err
+
+
+async def test_a_credential_replaces_the_credential_of_the_profile(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("long-lived")
+    arguments = ("check-config", "--profile", "home-assistant", "--set", f"upstream.credential.file={file}")
+    status, out, err = await run(*arguments)
+    assert status == 0, err
+    assert f"upstream.credential.file: {file}" in out.replace('"', "")
+    assert "upstream.credential.env" not in out
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import Outbox
 import Reactor
 import Sessions
 import Upstream
+import UpstreamProtocol
 import UpstreamSession
 
 extension API {
@@ -115,6 +116,8 @@ extension API {
     DeliveryJSON.writeLocation(of: pending.call.sequence, in: pending.session, into: &fields)
     // The acknowledgement of an event is its only reply.
     guard pending.call.id.form != .acknowledgement else { return }
+    // The request may not have its number yet, for example if the client does not wait.
+    if number == nil, pending.session.upstream.correlation?.ids == .sequence { return }
     fields.append("Gateway-Call-Id: " as StaticString)
     if let number { fields.append(decimal: Int(number)) } else { pending.call.id.write(into: &fields) }
     fields.append("\r\n" as StaticString)

@@ -44,13 +44,16 @@ struct HeldConsumerRequest: HolderRequest {
       acknowledges = isReceive && result.isRead
       phase = .storing(result, ticket)
       (start, storeDeadline) = (now, now + target.storeWait)
-      noteLeases(of: result, at: now)
+      noteLeases(of: result)
       beginStoring()
     }
 
-    /// - Parameter now: when the leases were made.
-    fileprivate mutating func noteLeases(of result: ConsumerResult, at now: MonotonicTime) {
-      if let end = result.leaseEnd { leaseEnd = ProcessInformation.bootTime() + (end - now) }
+    fileprivate mutating func noteLeases(of result: ConsumerResult) {
+      guard let end = result.leaseEnd else { return }
+      // The boot time is read first. If the process is stopped between the two clocks, `leaseEnd` is too early, which
+      // is harmless.
+      let bootTime = ProcessInformation.bootTime()
+      leaseEnd = bootTime + (end - ProcessInformation.monotonicTime())
     }
 
     fileprivate func outcome(of ticket: JournalTicket) -> JournalOutcome {
@@ -209,7 +212,7 @@ extension HeldConsumerRequest.Pending {
         return
       }
       phase = .storing(result, ticket)
-      noteLeases(of: result, at: now)
+      noteLeases(of: result)
       // The request may have waited for the push longer than the limit for the store.
       storeDeadline = min(now + target.storeWait, start + target.longestWait)
       beginStoring()

@@ -75,7 +75,7 @@ extension API {
       }
       let batch = try consumers.lease(
         receive.turn, of: name, limit: limit ?? receive.limit, maxBytes: receive.maxBytes, now: now,
-        awaitsStore: true)
+        isSentLater: true)
       var messages = batch.messages
       if let grant = receive.grant, !grant.topics.isAll {
         // The consumer examined these pushes before its topics were narrowed. They become dead letters, so that clients

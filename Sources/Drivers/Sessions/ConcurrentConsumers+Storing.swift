@@ -28,7 +28,7 @@ extension ConcurrentConsumers {
 
   /// Starts the time of leases that were waiting for the store. Called when their response is written.
   package func begin(_ messages: inout [LeasedMessage], of name: String, now: MonotonicTime) {
-    guard journal != nil, !messages.isEmpty else { return }
+    guard !messages.isEmpty else { return }
     let leases = messages.map(\.lease)
     guard let end = state.withLock({ $0.table.begin(leases, of: name, now: now) }) else { return }
     for index in messages.indices { messages[index].expires = end }

@@ -313,10 +313,11 @@ package final class ConcurrentConsumers: Sendable {
   /// Leases the next pushes of a work-sharing consumer to this receiver. With a limit of 0, it leases nothing, and the
   /// result need not be stored.
   ///
-  /// - Parameter awaitsStore: whether the receiver gets the leases only after they are stored. If so, the time of the
-  ///   leases does not run until `begin` or `withdraw` is called.
+  /// - Parameter isSentLater: whether the receiver gets the leases later, because they must be stored first, or because
+  ///   earlier responses of its connection are not sent yet. If so, the time of the leases does not run until `begin`
+  ///   or `withdraw` is called.
   package func lease(
-    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime, awaitsStore: Bool = false
+    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime, isSentLater: Bool = false
   ) throws(ConsumerRefusal) -> LeasedBatch {
     let inbox = inbox
     let batch = try withTable(mustStore: limit > 0, use: (name, now)) { table, entropy throws(ConsumerRefusal) in
@@ -325,7 +326,7 @@ package final class ConcurrentConsumers: Sendable {
     }
     // A push may have become a dead letter, because it has had its maximum number of deliveries.
     countDeadLetters()
-    if awaitsStore, journal != nil, !batch.messages.isEmpty {
+    if isSentLater, !batch.messages.isEmpty {
       state.withLock { $0.table.suspend(batch, of: name) }
     } else if let expires = batch.messages.first?.expires {
       schedule(expires)

@@ -39,7 +39,21 @@ extension UpstreamConventions {
   /// Conflicts between settings that are each valid on their own, and the accepted settings. The keys are paths below
   /// `upstream`.
   package var problems: [(key: String, reason: String)] {
-    credentialProblems + subscriptionProblems + heartbeatProblems + protocolProblems
+    credentialProblems + correlationProblems + subscriptionProblems + heartbeatProblems + protocolProblems
+  }
+
+  /// An upstream may number its own messages, too, so a number alone does not recognise a reply.
+  private var correlationProblems: [(key: String, reason: String)] {
+    guard let correlation, correlation.ids == .sequence, correlation.replies.contains(where: { $0.shape == .any })
+    else {
+      return []
+    }
+    return [
+      (
+        "correlation",
+        "with 'ids: sequence', another message of the upstream may have the number of a call: set 'match', which only replies match"
+      )
+    ]
   }
 
   private var credentialProblems: [(key: String, reason: String)] {
@@ -56,7 +70,7 @@ extension UpstreamConventions {
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):
-      problems.append(("credential", "a message uses it, but it has no source: set env, file or command"))
+      problems.append(("credential", "it is used, but it has no source: set env, file or command"))
     case (.some, false):
       problems.append(
         (

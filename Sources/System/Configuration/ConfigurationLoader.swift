@@ -82,7 +82,25 @@ package struct ConfigurationLoader {
     loader.applyEnvironment()
     loader.apply(assignments: assignments)
     loader.apply(flags: flags)
+    if let profile { loader.replaceCredential(of: profile) }
     return loader.validated()
+  }
+
+  /// A credential has one source. If a later layer sets a source, the source of the profile is not used.
+  private mutating func replaceCredential(of profile: BuiltIn) {
+    let prefix = "upstream.credential."
+    let set = ["env", "file", "command"].filter { origins[prefix + $0] != nil }
+    let own = set.filter { origins[prefix + $0]?.hasPrefix(profile.title + ":") == true }
+    guard own.count < set.count else { return }
+    let defaults = CredentialUse()
+    for key in own {
+      (origins[prefix + key], written[prefix + key]) = (nil, nil)
+      switch key {
+      case "env": settings.session.upstream.conventions.credential.environmentVariable = defaults.environmentVariable
+      case "file": settings.session.upstream.conventions.credential.file = defaults.file
+      default: settings.session.upstream.conventions.credential.command = defaults.command
+      }
+    }
   }
 
   /// Records an error in a part of the file that cannot be read as settings.

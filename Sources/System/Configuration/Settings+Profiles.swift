@@ -99,6 +99,7 @@ extension SettingSection {
     let messages = [
       ("on_open", conventions.onOpen.map(\.send)), ("on_close", conventions.onClose),
       ("heartbeat", [conventions.client.message, conventions.server.reply]),
+      ("credential.header", [conventions.credential.header]), ("cursor.initial", [conventions.cursor.initial]),
     ]
     for (key, templates) in messages where templates.contains(where: { $0?.files.isEmpty == false }) {
       return "a file of 'upstream.\(key)'"

@@ -21,8 +21,10 @@ struct ConfigurationSource {
 
   init(_ arguments: Arguments) throws(UsageError) {
     file = arguments[Self.fileFlag] ?? Self.variable("DRAWBRIDGE_CONFIG")
-    let takesProfile = arguments.command.flags.contains { $0.name == Self.profileFlag.name }
-    let name = takesProfile ? arguments[Self.profileFlag] ?? Self.variable("DRAWBRIDGE_PROFILE") : nil
+    // The demo has an upstream of its own. The other commands must read what 'serve' reads.
+    let name =
+      arguments.command.name == DemoCommand.name
+      ? nil : arguments[Self.profileFlag] ?? Self.variable("DRAWBRIDGE_PROFILE")
     if let name { profile = try BuiltInProfile.named(name) } else { profile = nil }
     assignments = arguments.all(Self.setFlag).map { text in
       let path = text.prefix { $0 != "=" }

@@ -8,8 +8,10 @@ import WebSocketCodec
 
 /// `drawbridge demo`.
 enum DemoCommand {
+  static let name = "demo"
+
   static let command = Command(
-    "demo",
+    name,
     summary: "try it with a built-in upstream",
     purpose: """
       run the gateway with a built-in upstream, which echoes every message and sends a tick every five seconds. Prints

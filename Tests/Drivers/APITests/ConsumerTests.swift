@@ -254,6 +254,19 @@ import Testing
     #expect(messages(try receive(api)).map { $0["deliveries"] as? Int } == [1])
   }
 
+  /// Earlier responses of a connection may delay the response for longer than the lease lasts.
+  @Test func theTimeOfALeaseBeginsWhenItsResponseIsWritten() throws {
+    var api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true,"visibility":"100ms"}"#)
+    let held = try api.hold(path + "/receive", "POST")
+    try push("one", to: api)
+    #expect(api.advance(held).isReady)
+    api.now = api.now + .seconds(1)
+    #expect(messages(try receive(api)).isEmpty)
+    #expect(messages(api.finish(held)).map { $0["deliveries"] as? Int } == [1])
+    #expect(try api.respond("GET", path).json["leases"] as? Int == 1)
+  }
+
   @Test func anEmptyResponseSaysThatLeasesBlockTheRest() throws {
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true,"order_by":"topic"}"#)

@@ -369,7 +369,8 @@ import Upstream
     let follower = try TestGateway(
       .at(silent.address), limits: { ($0.attemptMargin, $0.patience) = (.milliseconds(100), .minutes(10)) })
     #expect(try follower.request("GET", "/v1/session").body == "late")
-    #expect(silent.connections == 2)
+    // On a busy machine, an attempt may end before the peer responds, and is repeated.
+    #expect(silent.connections >= 2)
   }
 
   @Test(arguments: [("GET", "/v1/session"), ("POST", "/v1/call?wait=0")])

@@ -125,6 +125,9 @@ import WebSocketCodec
       ("on_open: [{send: '${file:/f}'}]", "a file of 'upstream.on_open'"),
       ("on_close: ['a {host}', '${hmac_sha256_hex:${file:/f}:a}']", "a file of 'upstream.on_close'"),
       ("heartbeat: {client: {message: '${file:/f}'}}", "a file of 'upstream.heartbeat'"),
+      (
+        "credential: {header: 'X-Sign: ${hmac_sha256_hex:${file:/f}:${now}}'}", "a file of 'upstream.credential.header'"
+      ),
     ] as [(String, String?)])
   func secretsNeedHostsThatAreListed(setting: String, secret: String?) {
     func found(_ hosts: String, _ url: String = "ws://{host}/") -> [String] {

@@ -187,6 +187,10 @@ import Testing
       "d.yaml:2:90: 'upstream.subscriptions.add.key' cannot be used: with 'upstream.correlation.ids: sequence', the id at '/id' is another number on each connection: choose another key, or subscribe in upstream.on_open"
     ),
     (
+      "correlation: {request: /id, reply: /id, ids: sequence}",
+      "d.yaml:2:16: 'upstream.correlation' cannot be used: with 'ids: sequence', another message of the upstream may have the number of a call: set 'match', which only replies match"
+    ),
+    (
       "correlation: {request: id, reply: /id}",
       "d.yaml:2:26: 'id' is not a JSON pointer: it must begin with '/', as in /data/sequence"
     ),

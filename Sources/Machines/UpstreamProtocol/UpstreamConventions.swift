@@ -98,7 +98,16 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   /// The files to read for a connection.
   package var files: Set<String> {
-    let templates = onOpen.map(\.send) + onClose + [client.message, server.reply, cursor.initial, credential.header]
-    return (templates + protocolTemplates).reduce(into: []) { $0.formUnion($1?.files ?? []) }
+    (templates.map(\.template) + protocolTemplates).reduce(into: []) { $0.formUnion($1.files) }
+  }
+
+  /// The templates, each with the path of its setting below `upstream`. The sections of protocols have further
+  /// templates (`protocolTemplates`).
+  package var templates: [(key: String, template: Template)] {
+    let settings: [(key: String, templates: [Template?])] = [
+      ("on_open", onOpen.map(\.send)), ("on_close", onClose), ("heartbeat", [client.message, server.reply]),
+      ("credential.header", [credential.header]), ("cursor.initial", [cursor.initial]),
+    ]
+    return settings.flatMap { setting in setting.templates.compactMap { $0 }.map { (setting.key, $0) } }
   }
 }

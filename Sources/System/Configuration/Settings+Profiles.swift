@@ -96,16 +96,10 @@ extension SettingSection {
     if upstream.conventions.credential.source != nil { return "'upstream.credential'" }
     if upstream.urls.contains(where: { $0.basicAuthorization != nil }) { return "the credentials in the URL" }
     let conventions = upstream.conventions
-    let messages = [
-      ("on_open", conventions.onOpen.map(\.send)), ("on_close", conventions.onClose),
-      ("heartbeat", [conventions.client.message, conventions.server.reply]),
-      ("credential.header", [conventions.credential.header]), ("cursor.initial", [conventions.cursor.initial]),
-    ]
-    for (key, templates) in messages where templates.contains(where: { $0?.files.isEmpty == false }) {
+    if let (key, _) = conventions.templates.first(where: { !$0.template.files.isEmpty }) {
       return "a file of 'upstream.\(key)'"
     }
-    if let declaration = upstream.conventions.declaration, declaration.templates.contains(where: { !$0.files.isEmpty })
-    {
+    if let declaration = conventions.declaration, declaration.templates.contains(where: { !$0.files.isEmpty }) {
       return "a file of '\(declaration.section)'"
     }
     let field = upstream.fields.first { field in

@@ -247,21 +247,30 @@ struct StructureReader {
     var result: [TopicSource.Rule] = []
     for (index, item) in items.enumerated() {
       let key = "\(key)[\(index)]"
-      var match: Matcher?
-      var topic = ""
-      for (name, value) in try members(item, key, Self.topicRuleMembers.map(\.name)) {
-        if name == "match" {
-          match = try matcher(value, "\(key).match")
-        } else {
-          topic = try scalar(value, "\(key).topic")
-        }
-      }
+      let (match, topic) = try rule(item, key, Self.topicRuleMembers, matcher)
       guard let match, (1...PushTopic.maximumBytes).contains(topic.utf8.count) else {
         throw fail(item, "'\(key)' needs 'match' and a 'topic' of 1 to \(PushTopic.maximumBytes) bytes")
       }
       result.append(TopicSource.Rule(match: match, topic: topic))
     }
     return result
+  }
+
+  /// Reads the members of a rule: `match`, and one text.
+  private func rule(
+    _ node: YAMLNode, _ key: String, _ known: [ValueSchema.Member],
+    _ readMatcher: (YAMLNode, String) throws(ConfigurationError) -> Matcher?
+  ) throws(ConfigurationError) -> (match: Matcher?, text: String) {
+    var match: Matcher?
+    var text = ""
+    for (name, value) in try members(node, key, known.map(\.name)) {
+      if name == "match" {
+        match = try readMatcher(value, "\(key).match")
+      } else {
+        text = try scalar(value, "\(key).\(name)")
+      }
+    }
+    return (match, text)
   }
 
   // MARK: Failures
@@ -278,15 +287,7 @@ struct StructureReader {
   }
 
   private func failure(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> UpstreamConventions.Failure {
-    var match: Matcher?
-    var cause = ""
-    for (name, value) in try members(node, key, Self.failureMembers.map(\.name)) {
-      if name == "match" {
-        match = try strictMatcher(value, "\(key).match")
-      } else {
-        cause = try scalar(value, "\(key).cause")
-      }
-    }
+    let (match, cause) = try rule(node, key, Self.failureMembers, strictMatcher)
     let longest = UpstreamConventions.Failure.maximumCause
     guard let match, (1...longest).contains(cause.utf8.count) else {
       throw fail(

@@ -198,8 +198,9 @@ package struct ChunkedDecoder {
     guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
     let size = Int(remaining)
     total &+= size
-    // The rule is that of Go. Each chunk may have a framing of 16 bytes plus twice the size of its data. Framing above
-    // this allowance accumulates in `overhead`. A chunk that does not use its whole allowance reduces `overhead`.
+    // This is the rule of Go's HTTP server. The framing of a chunk may have 16 bytes plus twice the size of its data.
+    // Framing above this allowance accumulates in `overhead`. A chunk that does not use its whole allowance reduces
+    // `overhead`.
     overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
     guard overhead <= limits.chunkOverheadBytes else {
       throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)

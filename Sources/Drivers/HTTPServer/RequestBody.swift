@@ -31,7 +31,7 @@ package struct RequestBody {
       return
     }
     let count = bytes.count + content.count
-    // The capacity is doubled, like that of any array, but never exceeds the maximum size of the body.
+    // The capacity doubles, as in any array, but never exceeds the maximum size of the body.
     if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, maximumBytes))) }
     unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
   }

@@ -4,7 +4,7 @@ import ByteStreams
 enum RequestPhase {
   /// The connection has been waiting for the next request since this time.
   case idle(MonotonicTime)
-  /// The head of a request is incomplete. The time is that of its first byte, or of the accept.
+  /// The head of a request is incomplete. The value is the time of its first byte, or the time of accept().
   case head(MonotonicTime)
   case body(TransferPace)
 

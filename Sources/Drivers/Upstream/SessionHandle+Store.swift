@@ -36,8 +36,8 @@ struct WithheldConfirmation: Sendable {
 package enum StoreRejection: Sendable {
   /// The messages were stored in the meantime.
   case isStored
-  /// The messages have ended. The ticket is that of their end. If the messages become stored but their end does not,
-  /// the next process finds them queued.
+  /// The messages have ended. The ticket is for the entry that stores their end. If the messages are stored but their
+  /// end is not, the next process finds the messages queued.
   case isRejected(JournalTicket)
   /// The messages stay queued, for one of two reasons. Another process may already have them. Or acknowledged messages
   /// have ended to make room for them, and would be lost for nothing if the new messages ended, too.

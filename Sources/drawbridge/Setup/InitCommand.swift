@@ -6,7 +6,7 @@ import Reactor
 /// `drawbridge init`.
 enum InitCommand {
   private static let defaultFile = "drawbridge.yaml"
-  /// Stands for the upstream while flags are checked before the first question.
+  /// The upstream that is used to check the flags before the first question.
   private static let sampleUpstream = "ws://127.0.0.1/"
 
   private static let upstream = Flag("upstream", .text("URL"), "the WebSocket service to connect to")

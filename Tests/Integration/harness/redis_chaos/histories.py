@@ -82,7 +82,7 @@ class Histories:
         return self._histories[id]
 
     def _lacks(self, history):
-        """The offset after which this history lacks all writes of another one, for each earlier history."""
+        """For each earlier history, the offset after which its writes are missing in this history."""
         path, end = {}, math.inf
         current = history
         while current is not None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import secrets
 import socket
 
@@ -164,32 +163,6 @@ async def test_a_thousand_sessions_return_their_memory_and_descriptors(sessions_
     )
     # The descriptors of the clients' connections are part of both numbers.
     assert used[1][1] <= used[0][1] * 1.05
-
-
-async def test_creation_is_refused_while_the_gateway_drains(sessions_for, upstream):
-    shutdown = "shutdown: {drain: 5s, flush: 5s}\n"
-    sessions = await sessions_for(profile(f"{upstream.url}{{symbol}}") + shutdown)
-    await sessions.created("a", symbol="A")
-    await sessions.ready("a")
-    host, port = sessions.gateway.address()
-    reader, writer = await asyncio.open_connection(host, port)
-    body = json.dumps({"profile": "market", "variables": {"symbol": "B"}}).encode()
-    head = f"PUT /v1/sessions/b HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    # The head is read before the drain begins, so that the connection stays open for the response.
-    writer.write(head.encode() + body[:-1])
-    await writer.drain()
-
-    async def has_begun():
-        return (await sessions.gateway.metrics())["drawbridge_http_connections"] >= 1
-
-    await eventually(has_begun, what="the request is being received")
-    sessions.gateway.signal()
-    await sessions.gateway.logs(lambda each: each["message"] == "shutting down", what="the shutdown")
-    writer.write(body[-1:])
-    response = await asyncio.wait_for(reader.read(), 30)
-    writer.close()
-    assert response.split()[1] in (b"503",), response[:300]
-    assert await sessions.gateway.exit_status() == 0
 
 
 async def test_a_flooding_upstream_and_a_stalled_reader_do_not_delay_others(sessions_for, start, measured):

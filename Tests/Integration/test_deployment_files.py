@@ -17,6 +17,7 @@ from harness import inheritance
 from harness.deployed import COMPOSE, DEPLOY, MANIFESTS, container, manifest, pod, replaced
 from harness.gateway import BINARY, PROJECT, run
 from harness.ports import reserve_port
+from harness.sanitizer import options
 from harness.tokens import TokenFile
 from harness.waiting import eventually
 
@@ -235,7 +236,7 @@ async def test_the_command_of_the_service_runs_with_the_socket_of_systemd(units,
             config,
             cwd=state,
             pass_fds=[server.fileno()],
-            env={"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            env={"NOTIFY_SOCKET": str(tmp_path / "notify"), **options()},
         )
         try:
             assert await asyncio.to_thread(received, supervisor) == b"READY=1"

@@ -6,6 +6,7 @@ import base64
 import pytest
 
 from harness.raw import frame, linger, read_head, says, upgrade
+from harness.sanitizer import memory_is_judged
 from harness.waiting import eventually
 
 TEXT = 1
@@ -245,6 +246,7 @@ async def test_an_endless_head_ends_the_attempt(piece, expected, raw_upstream, g
     before = gateway.memory()
     assert expected in (await failed_session(gateway))["last_failure"]
     await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
+    memory_is_judged()
     assert gateway.memory() < before + (4 << 20)
 
 

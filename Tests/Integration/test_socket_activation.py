@@ -13,6 +13,7 @@ import pytest
 from harness import inheritance
 from harness.gateway import Gateway
 from harness.ports import reserve_port
+from harness.sanitizer import options
 from harness.waiting import eventually
 
 REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -225,7 +226,8 @@ async def test_systemd_socket_activate_passes_its_sockets(upstream, tmp_path, st
     port = reserve_port()
     # systemd-socket-activate starts the gateway when the first connection arrives.
     prefix = (program, "--listen", f"127.0.0.1:{port}", "--fdname", "http")
-    prefix += tuple(f"--setenv={name}" for name in ("PATH", *os.environ) if name.startswith("DRAWBRIDGE_"))
+    passed = [*options(), *(name for name in os.environ if name.startswith("DRAWBRIDGE_"))]
+    prefix += tuple(f"--setenv={name}" for name in passed)
     gateway = Gateway("--upstream", upstream.url, folder=tmp_path, prefix=prefix)
     starting = asyncio.create_task(start(gateway))
 

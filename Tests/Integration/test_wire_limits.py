@@ -121,6 +121,7 @@ async def test_an_announced_length_allocates_nothing(raw_upstream, gateway_for):
     await asyncio.wait_for(announced.wait(), 30)
     await gateway.ready()
     await gateway.client().poll(wait=0)
+    memory_is_judged()
     assert gateway.memory() < before + 4 * MEBIBYTE
 
 

@@ -1,4 +1,4 @@
-"""Measurements that have no meaning with a sanitizer.
+"""Sanitizers: their options, and measurements that have no meaning with one.
 
 `scripts/test --sanitize` sets the variable. All other tests run as usual.
 """
@@ -8,6 +8,11 @@ import os
 import pytest
 
 _SANITIZER = os.environ.get("DRAWBRIDGE_SANITIZER")
+
+
+def options():
+    """The sanitizer's variables, for a program that starts with an environment of its own."""
+    return {name: os.environ[name] for name in ("ASAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
 
 
 def memory_is_judged():

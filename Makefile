@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package image install uninstall test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication simulation clean
+.PHONY: help run build package image install uninstall test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills peers replication simulation clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -87,6 +87,9 @@ workers: build ## Kill 50 curl workers at random that share 10,000 messages, and
 kills: build ## Kill Socket.IO servers of both versions 100 times each under load, with and without recovery, and check what became of each event
 	@scripts/setup test
 	@DRAWBRIDGE_SOCKETIO_KILLS=100 .venv/bin/python -m pytest Tests/Integration/test_socketio_kills.py -n 2
+
+peers: ## Bridge RabbitMQ, Home Assistant, Jupyter, Crossbar.io and other services, restart them, and print a table (NAMES="RabbitMQ Mopidy": only these)
+	@scripts/peers $(NAMES)
 
 replication: ## Simulate gateways that share a session on Redis, with 5,000 seeds (SEEDS=N) and with each planted bug
 	@scripts/setup test

@@ -53,6 +53,7 @@ func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> T
 /// The built-in profiles.
 let profiles = [
   "plain", "json-rpc", "home-assistant", "obs", "binance", "huobi", "graphql-transport-ws", "phoenix", "socketio",
+  "wamp", "stomp", "xmpp", "jupyter", "ocpp", "nostr",
 ]
 
 let package = Package(

@@ -27,6 +27,17 @@ struct BuiltInProfile: Sendable {
       name: "graphql-transport-ws", summary: "GraphQL subscriptions: Apollo, Hasura, Hot Chocolate, Strawberry",
       text: PackageResources.graphql_transport_ws_yaml),
     BuiltInProfile(name: "phoenix", summary: "Phoenix channels: join, heartbeat", text: PackageResources.phoenix_yaml),
+    BuiltInProfile(
+      name: "wamp", summary: "WAMP 2 routers like Crossbar.io: calls, subscriptions", text: PackageResources.wamp_yaml),
+    BuiltInProfile(
+      name: "stomp", summary: "STOMP 1.2: RabbitMQ, ActiveMQ, Artemis, Spring", text: PackageResources.stomp_yaml),
+    BuiltInProfile(
+      name: "xmpp", summary: "XMPP servers: Prosody, ejabberd, Openfire", text: PackageResources.xmpp_yaml),
+    BuiltInProfile(
+      name: "jupyter", summary: "the channels of a Jupyter kernel", text: PackageResources.jupyter_yaml),
+    BuiltInProfile(
+      name: "ocpp", summary: "OCPP-J: a charge point at its central system", text: PackageResources.ocpp_yaml),
+    BuiltInProfile(name: "nostr", summary: "Nostr relays", text: PackageResources.nostr_yaml),
     BuiltInProfile(name: "socketio", summary: "Socket.IO servers", text: PackageResources.socketio_yaml),
   ]
 

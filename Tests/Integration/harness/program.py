@@ -24,6 +24,8 @@ class Program:
     """A server as a child process, listening on loopback. Subclasses define its name and its arguments."""
 
     program = ""
+    #: Seconds in which the server listens, also on a busy machine.
+    listens_within = 30.0
 
     def __init__(self, folder):
         self.port = reserve_port()
@@ -52,7 +54,7 @@ class Program:
                 stdout=log,
                 stderr=log,
             )
-        await eventually(self._listens, what=f"{self.program} listens")
+        await eventually(self._listens, within=self.listens_within, what=f"{self.program} listens")
 
     async def _listens(self):
         assert self._process.returncode is None, f"{self.program} ended:\n{self._log.read_text()[-2000:]}"

@@ -53,4 +53,9 @@ package struct ByteSlice: Sendable {
     @_lifetime(borrow self)
     get { unsafe _overrideLifetime(storage.bytes.extracting(range), borrowing: self) }
   }
+
+  /// The slice with the bytes of `part`; nil if `part` is not a part of `bytes` in the same memory.
+  package func slice(of part: Span<UInt8>) -> ByteSlice? {
+    storage.bytes.indices(of: part).map { ByteSlice(storage, range: $0) }
+  }
 }

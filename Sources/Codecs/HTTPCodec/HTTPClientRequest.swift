@@ -39,6 +39,11 @@ package struct HTTPClientRequest: Sendable {
   }
 
   package func write(into output: inout ByteQueue) {
+    writeHead(into: &output)
+    output.append(content.bytes)
+  }
+
+  package func writeHead(into output: inout ByteQueue) {
     output.append(method.name)
     output.append(" " as StaticString)
     output.append(target)
@@ -58,6 +63,5 @@ package struct HTTPClientRequest: Sendable {
     }
     output.append(fieldLines)
     output.append("\r\n" as StaticString)
-    output.append(content.bytes)
   }
 }

@@ -124,6 +124,13 @@ package struct MessageCompression: ~Copyable {
     get { scratch.bytes }
   }
 
+  /// Moves the output of `compress` out.
+  mutating func takeCompressed() -> ByteQueue {
+    var taken = ByteQueue()
+    swap(&taken, &scratch)
+    return taken
+  }
+
   mutating func endOutboundMessage() {
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
   }

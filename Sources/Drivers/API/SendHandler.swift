@@ -315,7 +315,7 @@ extension API {
         switch hindrance {
         case .notConnected: ("the upstream is not connected", nextAttempt)
         case .blocked:
-          ("the upstream has not read the earlier messages, or an earlier large message is being compressed", nil)
+          ("the upstream has not read the earlier messages, or a large one is being compressed or sent", nil)
         case .storeFailed: ("the messages queued before it cannot be stored now", nil)
         case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }

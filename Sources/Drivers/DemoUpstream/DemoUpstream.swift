@@ -151,6 +151,7 @@ private final class DemoConnection: LoopTask, TimerTarget {
     while true {
       switch output.flush(to: channel) {
       case .done: return true
+      case .paused: await channel.loop.yieldTurn()
       case .blocked: guard await channel.writable() == .ready else { return false }
       case .failed: return false
       }

@@ -257,7 +257,12 @@ package final class HTTPClient: TimerTarget {
   ) async throws(RequestError) -> HTTPResponse {
     enter(.sending, until: deadline)
     let start = transport.end
-    request.write(into: &transport.output)
+    if request.content.count < LargeSlice.smallest {
+      request.write(into: &transport.output)
+    } else {
+      request.writeHead(into: &transport.output)
+      transport.append(LargeSlice(ByteSlice(request.content)))
+    }
     hasResponse = false
     let response = ResponseDeadline(
       limit, from: deadline - limit, received: start, position: transport.end, isLimited: false)

@@ -28,6 +28,9 @@ extension Transport {
     while true {
       switch flush() {
       case .done: return
+      case .paused:
+        await channel.loop.yieldTurn()
+        guard !channel.isClosed else { throw .closed }
       case .blocked:
         let outcome = await channel.writable()
         guard outcome == .ready, !channel.isClosed else { throw .closed }

@@ -5,9 +5,9 @@ import TLSEngine
 
 /// The byte stream of one connection, over plain TCP or TLS.
 ///
-/// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the
-/// connection's beginning. A peer can decrypt only whole TLS records. So the plaintext of a record counts as `written`
-/// when the kernel has accepted all ciphertext of the record.
+/// Output is appended to `output`, or as a large content, and sent by `flush()`. Positions count plaintext bytes of the
+/// output from the connection's beginning. A peer can decrypt only whole TLS records. So the plaintext of a record
+/// counts as `written` when the kernel has accepted all ciphertext of the record.
 @usableFromInline
 package final class Transport {
   package let channel: Channel
@@ -19,7 +19,12 @@ package final class Transport {
   var tls: TLSConnection?
   /// The error inside TLS, after which `receive` and `flush` return `.failed(EPROTO)`; nil if there was none.
   package private(set) var failure: TLSError?
+  /// The output behind the last large content.
   @usableFromInline package var output = ByteQueue()
+  /// The output up to the last large content.
+  private var large = LargeOutput()
+  /// The size of `large` in bytes.
+  @usableFromInline private(set) var largeBytes = 0
   /// Whether a write has failed. The output is discarded and nothing is written any more.
   package private(set) var isBroken = false
   /// The kernel has accepted all plaintext before this position.
@@ -53,7 +58,11 @@ package final class Transport {
 
   /// The position at the end of `output`.
   @inlinable
-  package var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
+  package var end: UInt64 { outputStart + UInt64(output.count) }
+
+  /// The position of the first byte of `output`.
+  @inlinable
+  package var outputStart: UInt64 { committed + UInt64(largeBytes) }
 
   /// Plaintext before this position cannot be taken back: the kernel has accepted it, or it is already encrypted. With
   /// TLS, this position is at most one record beyond the plaintext that the kernel has begun to accept.
@@ -62,12 +71,25 @@ package final class Transport {
 
   /// Removes plaintext that is not committed, from `start` up to `end`. Later bytes move up.
   package func takeBack(_ start: UInt64, _ end: UInt64) {
-    output.remove(Int(end - start), at: Int(start - committed))
+    var (start, count) = (Int(start - committed), Int(end - start))
+    if largeBytes > 0 {
+      let removed = large.remove(start..<start + count)
+      count -= removed
+      start = max(start, largeBytes) - largeBytes
+      largeBytes = large.count
+    }
+    output.remove(count, at: start)
   }
 
   /// Number of bytes that the kernel has not accepted yet, in plaintext and ciphertext.
   @inlinable
-  package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
+  package var unsent: Int { output.count + largeBytes + (tls?.pendingCiphertextCount ?? 0) }
+
+  /// Appends a large content to the output.
+  package func append(_ content: any LargeContent) {
+    large.append(content, after: &output)
+    largeBytes = large.count
+  }
 
   /// The position up to which the peer of the socket, which may be a proxy, has acknowledged plaintext, and the latest
   /// time at which the last acknowledgement can have arrived. With TLS, the position may be slightly too low, since it
@@ -132,32 +154,58 @@ package final class Transport {
   package enum FlushResult: Equatable {
     case done
     case blocked
+    /// The limit is reached, and more output is pending. The caller must flush again in the next turn.
+    case paused
     case failed(Int32)
   }
 
-  package func flush() -> FlushResult {
+  /// Sends the output, up to the limit, as far as the kernel accepts it.
+  package func flush(atMost limit: Int = Channel.bytesPerFlush) -> FlushResult {
     guard !isBroken else { return .failed(EPIPE) }
-    let result: FlushResult
-    if let tls {
-      result = flush(through: tls)
-    } else {
-      result = send(&output)
-      written = sent
-    }
+    let isShort = largeBytes == 0 && output.count <= limit
+    let result = isShort ? flush(&output, atMost: limit) : flushPart(limit)
     if case .failed = result { discardOutput() }
     // The memory that a single large message has needed must not stay allocated.
     if output.isEmpty, output.allocatedBytes > Self.retainedOutputStorage { output.releaseStorage() }
     return result
   }
 
-  private func send(_ queue: inout ByteQueue) -> FlushResult {
-    while !queue.isEmpty {
+  private func flushPart(_ limit: Int) -> FlushResult {
+    var room = limit
+    while unsent > 0 {
+      guard room > 0 else { return .paused }
+      let start = committed
+      let result: FlushResult
+      if large.isEmpty {
+        result = flush(&output, atMost: room)
+      } else {
+        result = large.withNext { flush(&$0, atMost: room) }
+        largeBytes = large.count
+      }
+      // Before the end of the TLS handshake, nothing of the output is sent.
+      guard result == .done, committed > start else { return result }
+      room -= Int(committed - start)
+    }
+    return .done
+  }
+
+  /// Sends at most `limit` bytes of `queue`, which is the beginning of the output.
+  private func flush(_ queue: inout ByteQueue, atMost limit: Int) -> FlushResult {
+    if let tls { return flush(&queue, atMost: limit, through: tls) }
+    let result = send(&queue, atMost: limit)
+    written = sent
+    return result
+  }
+
+  private func send(_ queue: inout ByteQueue, atMost limit: Int = .max) -> FlushResult {
+    let rest = max(queue.count - limit, 0)
+    while queue.count > rest {
       // All output passes through this check, even output that TLS has already encrypted.
       if let permission, !permission.isGiven {
         isForbidden = true
         return .failed(EPERM)
       }
-      switch channel.send(queue.bytes) {
+      switch channel.send(queue.bytes.extracting(first: queue.count - rest)) {
       case .bytes(let count):
         queue.consume(count)
         writes &+= 1
@@ -172,31 +220,33 @@ package final class Transport {
   private func discardOutput() {
     isBroken = true
     output.releaseStorage()
+    large.removeAll()
+    largeBytes = 0
     tls?.sendCiphertext { $0.releaseStorage() }
   }
 
   /// Encrypts a record only when the kernel has accepted the record before it, since encrypted bytes must be sent even
   /// if their messages expire.
-  private func flush(through tls: TLSConnection) -> FlushResult {
+  private func flush(_ queue: inout ByteQueue, atMost limit: Int, through tls: TLSConnection) -> FlushResult {
+    let rest = max(queue.count - limit, 0)
     while true {
       let result = tls.sendCiphertext { send(&$0) }
       noteRecords()
-      guard result == .done, tls.isHandshakeComplete, !output.isEmpty else { return result }
-      guard sealRecord(with: tls) else { return .failed(EPROTO) }
+      guard result == .done, tls.isHandshakeComplete, queue.count > rest else { return result }
+      guard seal(min(queue.count - rest, Self.recordSize), of: &queue, with: tls) else { return .failed(EPROTO) }
     }
   }
 
-  /// Encrypts the next record of the output, and records where its ciphertext ends.
-  private func sealRecord(with tls: TLSConnection) -> Bool {
-    let count = min(output.count, Self.recordSize)
+  /// Encrypts a record, and records where its ciphertext ends.
+  private func seal(_ count: Int, of queue: inout ByteQueue, with tls: TLSConnection) -> Bool {
     let before = tls.pendingCiphertextCount
     do throws(TLSError) {
-      try tls.write(output.bytes.extracting(first: count))
+      try tls.write(queue.bytes.extracting(first: count))
     } catch {
       failure = error
       return false
     }
-    output.consume(count)
+    queue.consume(count)
     sealed += UInt64(count)
     produced = sent + UInt64(tls.pendingCiphertextCount)
     precondition(tls.pendingCiphertextCount > before, "a record without ciphertext")

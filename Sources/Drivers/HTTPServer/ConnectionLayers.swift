@@ -271,16 +271,18 @@ final class ConnectionLayers {
   /// Ciphertext that the kernel has not accepted, in bytes.
   var pendingBytes: Int { tls?.pendingCiphertextCount ?? 0 }
 
-  /// Encrypts and sends `queue`. `scratch` may be any buffer.
+  /// Encrypts and sends `queue`, up to `Channel.bytesPerFlush`. `scratch` may be any buffer.
   func flush(
     _ queue: inout OutputQueue, to channel: Channel, _ scratch: inout ByteQueue
   ) -> OutputQueue.FlushResult {
     guard let tls else { return isSecure ? .failed(EPROTO) : queue.flush(to: channel) }
     // Before the handshake is complete, the output is at most the ciphertext of a handshake message or an alert.
     guard isEstablished else { return queue.isEmpty ? send(tls, channel) : .failed(EPROTO) }
+    let rest = queue.count - Channel.bytesPerFlush
     while true {
       let result = send(tls, channel)
       guard result == .done, !queue.isEmpty else { return result }
+      guard queue.count > rest else { return .paused }
       do throws(TLSError) {
         try queue.takeFirst(Self.sealedBytes, gatheringIn: &scratch) { bytes throws(TLSError) in try tls.write(bytes) }
       } catch {

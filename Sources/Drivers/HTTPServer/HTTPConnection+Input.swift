@@ -84,7 +84,7 @@ extension HTTPConnection: InputTarget {
         // All connections use the same output, so it must not keep anything of this connection.
         switch flushNow() {
         case .done: break
-        case .blocked:
+        case .blocked, .paused:
           openNeed = need
           return false
         case .failed:

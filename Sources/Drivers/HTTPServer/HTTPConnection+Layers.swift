@@ -60,7 +60,7 @@ extension HTTPConnection {
   func sendDeferred(_ bytes: Span<UInt8>, through layers: ConnectionLayers) {
     switch layers.send(bytes, to: channel) {
     case .done: if access != nil, deferredParts == 0 { reportSent() }
-    case .blocked:
+    case .blocked, .paused:
       worker.noteResponder(of: self)
       isIdleWait = false
       channel.wake()

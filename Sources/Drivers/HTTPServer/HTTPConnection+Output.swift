@@ -148,7 +148,7 @@ extension HTTPConnection {
     switch flushNow() {
     case .done: true
     case .failed: false
-    case .blocked: await flushPending()
+    case .blocked, .paused: await flushPending()
     }
   }
 
@@ -182,7 +182,7 @@ extension HTTPConnection {
     case .failed:
       worker.output.removeAll()
       worker.releaseLargeOutput()
-    case .blocked:
+    case .blocked, .paused:
       pending.takeAll(from: &worker.output)
       worker.noteResponder(of: self)
     }
@@ -212,7 +212,7 @@ extension HTTPConnection {
         return true
       case .failed:
         return false
-      case .blocked:
+      case .blocked, .paused:
         pace.advance(sent: sentPosition - before, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
         var deadline = pace.deadline(worker.timeouts)
         // A handshake must be complete by the deadline of the first head.
@@ -227,6 +227,7 @@ extension HTTPConnection {
           channel.reset()
           return false
         }
+        if result == .paused { await worker.loop.yieldTurn() }
         let outcome = await channel.writable(until: deadline)
         guard worker.slowReaders.remove(part) else {
           channel.reset()

@@ -307,6 +307,7 @@ package final class RedisConnection {
     guard phase != .ended, !isBlocked, let transport else { return }
     switch transport.flush() {
     case .done: break
+    case .paused: scheduleFlush()
     case .blocked:
       isBlocked = true
       transport.whenWritable(on: loop) { self.unblocked() }

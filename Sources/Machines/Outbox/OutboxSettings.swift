@@ -135,7 +135,7 @@ package enum EnqueueResult: Equatable, Sendable {
   package enum NotReadyReason: Equatable, Sendable {
     /// No connection takes messages.
     case notConnected
-    /// The upstream does not read earlier output, or a large message ahead of it is being compressed.
+    /// The upstream does not read earlier output, or a large message ahead of it is being compressed or sent.
     case blocked
     /// Earlier messages, which must be written first, cannot be stored at present.
     case storeFailed

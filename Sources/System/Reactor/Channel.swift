@@ -34,6 +34,10 @@ package protocol InputTarget: AnyObject {
 /// since the descriptor is not closed otherwise.
 @safe
 package final class Channel {
+  /// Maximum bytes of one connection's output that are passed to the kernel in one turn, so that a large message does
+  /// not delay the other connections of the loop. With TLS, this takes about 1 ms.
+  package static var bytesPerFlush: Int { 1 << 20 }
+
   package let descriptor: Int32
   package let loop: LoopContext
   private var registration: UInt64 = 0

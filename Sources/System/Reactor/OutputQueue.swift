@@ -53,6 +53,8 @@ package struct OutputQueue: ~Copyable {
     case done
     /// The socket's send buffer is full. The caller must wait until the channel is writable, and flush again.
     case blocked
+    /// The limit is reached, and more output is pending. The caller must flush again in the next turn.
+    case paused
     /// The connection has failed; the value is `errno`.
     case failed(Int32)
   }
@@ -163,18 +165,22 @@ package struct OutputQueue: ~Copyable {
     consume(size)
   }
 
-  /// Sends as much as the kernel accepts.
-  package mutating func flush(to channel: Channel) -> FlushResult {
+  /// Sends as much as the kernel accepts, up to the limit.
+  package mutating func flush(to channel: Channel, atMost limit: Int = Channel.bytesPerFlush) -> FlushResult {
+    var room = limit
     while count > 0 {
+      guard room > 0 else { return .paused }
       let result: IOResult
       if segments.isEmpty {
-        result = channel.send(text.bytes)
+        result = channel.send(text.bytes.extracting(first: min(text.count, room)))
       } else {
         closeText()
-        result = sendSegments(to: channel)
+        result = sendSegments(to: channel, atMost: room)
       }
       switch result {
-      case .bytes(let sent): consume(sent)
+      case .bytes(let sent):
+        consume(sent)
+        room &-= sent
       case .wouldBlock: return .blocked
       case .failed(let code): return .failed(code)
       case .endOfStream: return .failed(EPIPE)
@@ -190,26 +196,27 @@ package struct OutputQueue: ~Copyable {
     textInSegments &+= open
   }
 
-  private borrowing func sendSegments(to channel: Channel) -> IOResult {
+  private borrowing func sendSegments(to channel: Channel, atMost limit: Int) -> IOResult {
     unsafe withUnsafeTemporaryAllocation(of: iovec.self, capacity: Self.vectorsPerCall) { vectors in
       unsafe text.bytes.withUnsafeBytes { textBytes in
         var used = 0
         var total = 0
         var textOffset = 0
         for segment in segments[firstSegment...] {
-          if used == vectors.count { break }
+          if used == vectors.count || total == limit { break }
+          let start: UnsafeMutableRawPointer
+          let length: Int
           switch segment {
-          case .text(let length):
-            let start = unsafe UnsafeMutableRawPointer(mutating: textBytes.baseAddress.unsafelyUnwrapped + textOffset)
-            unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: length))
+          case .text(let count):
+            unsafe start = UnsafeMutableRawPointer(mutating: textBytes.baseAddress.unsafelyUnwrapped + textOffset)
+            length = min(count, limit &- total)
             textOffset &+= length
-            total &+= length
           case .slice(let slice):
-            let start = unsafe UnsafeMutableRawPointer(
-              mutating: slice.storage.baseAddress + slice.range.lowerBound)
-            unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: slice.count))
-            total &+= slice.count
+            unsafe start = UnsafeMutableRawPointer(mutating: slice.storage.baseAddress + slice.range.lowerBound)
+            length = min(slice.count, limit &- total)
           }
+          unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: length))
+          total &+= length
           used &+= 1
         }
         return unsafe channel.send(gathering: UnsafeMutableBufferPointer(rebasing: vectors[..<used]), total: total)

@@ -33,6 +33,25 @@ import UpstreamSession
     upstream.stop()
   }
 
+  /// The messages behind a large one are not requested before it was written.
+  @Test(arguments: [false, true])
+  func sendsALargeMessageOverSeveralTurnsBetweenItsNeighbours(compresses: Bool) async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      if !compresses { $0.compression = nil }
+      $0.outbox.maximumBytes = 32 << 20
+    }
+    try await session.until("ready") { session.handle.isReady }
+    let large = (0..<500_000).map { "item \($0) " }.joined()
+    let texts = ["first", large, "second", large, large, "third"]
+    session.postInOneTurn(texts)
+    try await session.until("all are confirmed") { confirmed(session) == 6 }
+    #expect(upstream.seen.messages.map { String(decoding: $0, as: UTF8.self) } == texts)
+    try await session.finish()
+    upstream.stop()
+  }
+
   @Test func sendsAPingAfterManySmallTurnsOnly() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) {

@@ -69,7 +69,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
               queue.withText { $0.append(UInt8(1)) }
               queue.append(ByteSlice(piece))
             }
-            while queue.flush(to: client) == .blocked { #expect(await client.writable() == .ready) }
+            while queue.flush(to: client, atMost: .max) == .blocked { #expect(await client.writable() == .ready) }
             client.shutdownWriting()
           })
         var received = 0

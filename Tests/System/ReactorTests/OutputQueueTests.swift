@@ -77,4 +77,36 @@ import Testing
       }
     }
   }
+
+  /// A large response must not delay the other connections of the loop.
+  @Test(arguments: [777, 10_000])
+  func aFlushPassesAtMostItsLimitToTheKernel(limit: Int) async throws {
+    try await onLoop { loop in
+      do {
+        let (channel, peer) = try pair(loop)
+        var queue = OutputQueue()
+        for size in [1, 7_000, 3, 20_000] {
+          queue.withText { $0.append([UInt8](repeating: 5, count: size)) }
+          queue.append(ByteSlice(ByteString([UInt8](repeating: 6, count: 2 * size))))
+        }
+        let total = queue.count
+        var received = 0
+        while queue.count > limit {
+          let before = queue.count
+          #expect(queue.flush(to: channel, atMost: limit) == .paused)
+          #expect(before - queue.count == limit)
+          let count = drain(peer)
+          received += count
+          #expect(count == limit)
+        }
+        #expect(queue.flush(to: channel, atMost: limit) == .done)
+        received += drain(peer)
+        #expect(received == total)
+        channel.close()
+        close(peer)
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
 }

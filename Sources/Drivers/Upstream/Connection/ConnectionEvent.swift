@@ -39,7 +39,7 @@ enum ConnectionEvent {
 /// How a flush ended, and which messages of the outbox the flush has not sent.
 enum FlushOutcome {
   case done
-  /// The kernel accepts no more bytes. The messages `returned` were removed from the output, since the kernel has
+  /// No more bytes can be sent in this turn. The messages `returned` were removed from the output, since the kernel has
   /// accepted no byte of them.
   case blocked(returned: OutputMarks.Returned?)
   /// The connection is broken. `firstUnsent` is the first message that the kernel has not accepted completely; nil if

@@ -130,15 +130,23 @@ extension UpstreamConnection {
   func append(_ messages: [OutboxMessage]) -> [(sequence: UInt64, reason: DeliveryReason)] {
     guard let transport else { return [] }
     guard let conversation, conversation.can(.encoding) else {
-      let offset = transport.end - UInt64(transport.output.count)
-      Self.write(messages, with: &socket, using: &loop.entropy, into: &transport.output, at: offset, &marks)
+      // A batch ends at `room`, so only its last message can be large.
+      let last = messages.count - 1
+      let isLastLarge = last >= 0 && messages[last].payload.count >= LargeSlice.smallest
+      Self.write(
+        messages.span.extracting(first: isLastLarge ? last : last + 1), with: &socket, using: &loop.entropy,
+        into: &transport.output, at: transport.outputStart, &marks)
+      if isLastLarge { appendLarge(messages[last], to: transport) }
       return []
     }
     var rejected: [(UInt64, DeliveryReason)] = []
     for message in messages {
       let start = transport.end
       let result = conversation.state.encode(message.payload.bytes, kind: message.kind) { parts, kind in
-        socket.sendMessage(kind, parts, using: &loop.entropy, into: &transport.output)
+        guard parts.content.count >= LargeSlice.smallest, let content = message.payload.slice(of: parts.content) else {
+          return socket.sendMessage(kind, parts, using: &loop.entropy, into: &transport.output)
+        }
+        transport.append(socket.beginMessage(kind, parts, content, using: &loop.entropy, into: &transport.output))
       }
       switch result {
       case .written: marks.append(message.sequence, from: start, to: transport.end)
@@ -153,11 +161,10 @@ extension UpstreamConnection {
   ///
   /// - Parameter offset: the position of the first byte in `output`.
   private static func write(
-    _ messages: [OutboxMessage], with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
+    _ messages: Span<OutboxMessage>, with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
     into output: inout ByteQueue, at offset: UInt64, _ marks: inout OutputMarks
   ) {
     // An iteration over the array itself would retain each payload.
-    let messages = messages.span
     for index in messages.indices {
       let start = offset + UInt64(output.count)
       socket.sendMessage(
@@ -165,6 +172,15 @@ extension UpstreamConnection {
         into: &output)
       marks.append(messages[index].sequence, from: start, to: offset + UInt64(output.count))
     }
+  }
+
+  private func appendLarge(_ message: OutboxMessage, to transport: Transport) {
+    let start = transport.end
+    transport.append(
+      socket.beginMessage(
+        message.kind, MessageParts(message.payload.bytes), message.payload, number: message.sequence,
+        using: &loop.entropy, into: &transport.output))
+    marks.append(message.sequence, from: start, to: transport.end)
   }
 
   private func write(_ payload: Span<UInt8>, _ kind: MessageKind, into transport: Transport) {
@@ -197,14 +213,14 @@ extension UpstreamConnection {
         report(.readingResumes)
         resumeReading()
       }
-      report(.writable(room: settings.highWater - transport.unsent))
+      report(.writable(room: min(settings.highWater, Channel.bytesPerFlush) - transport.unsent))
     }
     let writes = transport.writes
     let result = transport.flush()
     let outcome: FlushOutcome =
       switch result {
       case .done: .done
-      case .blocked: .blocked(returned: takeBackUnsent())
+      case .blocked, .paused: .blocked(returned: takeBackUnsent())
       case .failed: .failed(firstUnsent: marks.firstUnwritten(at: transport.written))
       }
     report(.flushed(outcome))
@@ -221,6 +237,10 @@ extension UpstreamConnection {
       isBlocked = true
       if transport.unsent >= settings.highWater { isThrottled = true }
       transport.whenWritable(on: loop) { self.unblocked() }
+    case .paused:
+      // A large message is sent over several turns. Until then, no messages are requested.
+      isThrottled = true
+      scheduleFlush()
     case .failed:
       // The reading task gets the error, too, after it has read all bytes that the upstream has sent.
       hasMoreToSend = false
@@ -251,7 +271,7 @@ extension UpstreamConnection {
   /// output could not be written.
   func flushFinally() -> Bool {
     guard let transport else { return false }
-    let result = transport.flush()
+    let result = transport.flush(atMost: .max)
     reportWritten(of: transport)
     return result == .done
   }

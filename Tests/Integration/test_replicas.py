@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from harness.numbered import ContinuedStream, read_to
+from harness.replicas import CALM_LEASE
 from harness.streams import FORMATS
 from harness.waiting import eventually
 
@@ -266,7 +267,8 @@ async def test_a_holder_that_stops_cleanly_is_replaced_at_once(replicas_for, rec
 
 @pytest.mark.parametrize("way", ["drain", "kill", "freeze"])
 async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, recorder, way):
-    replicas = await replicas_for()
+    # The next holder must wait for the end of a tenure that nobody releases.
+    replicas = await replicas_for(lease=CALM_LEASE if way == "drain" else LEASE)
     holder = await replicas.holder()
     others = await replicas.followers()
     for member in replicas:

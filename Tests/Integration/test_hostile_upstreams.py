@@ -1,6 +1,7 @@
 """Upstreams that break the protocol. The gateway reports the violation, tries again, and keeps working."""
 
 import asyncio
+import functools
 import struct
 import zlib
 
@@ -12,6 +13,12 @@ from harness.waiting import eventually
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def gateway_for(gateway_for):
+    """Gateways that do not wait at their end for an upstream that never takes the queued messages."""
+    return functools.partial(gateway_for, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "100ms"})
 
 
 def upgrades(*fields, **options):

@@ -103,7 +103,8 @@ async def test_an_error_names_the_line_of_a_batch_that_is_not_utf_8(client, upst
 @pytest.mark.parametrize(("setting", "value", "named"), [("MESSAGES", "2", "2 messages"), ("BYTES", "1KiB", "1KiB")])
 async def test_a_full_queue_names_its_limit_and_its_cause(gateway_for, upstream, setting, value, named):
     await upstream.kill()
-    gateway = await gateway_for(upstream, ready=False, env={f"DRAWBRIDGE_UPSTREAM_QUEUE_{setting}": value})
+    env = {f"DRAWBRIDGE_UPSTREAM_QUEUE_{setting}": value, "DRAWBRIDGE_SHUTDOWN_FLUSH": "100ms"}
+    gateway = await gateway_for(upstream, ready=False, env=env)
     client = gateway.client()
     await client.accepted("x" * 600)
     if setting == "MESSAGES":

@@ -176,13 +176,19 @@ def environment(settings):
     return {f"DRAWBRIDGE_{name.upper().replace('.', '_')}": str(value) for name, value in settings.items()}
 
 
+#: The upstream never takes the queued messages, so a gateway does not wait for it at its end.
+QUICK = {"shutdown.flush": "100ms"}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, upstream):
     case = REFUSED[name]
     setting = name.partition(" ")[0]
     if not case.ready:
         await upstream.kill()
-    gateway = await gateway_for(upstream, ready=case.ready, env=environment({setting: case.value, **case.others}))
+    gateway = await gateway_for(
+        upstream, ready=case.ready, env=environment({setting: case.value, **QUICK, **case.others})
+    )
     for _ in range(case.before):
         await gateway.client().accepted("x" * 600)
     if case.ok:
@@ -211,7 +217,7 @@ async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, ups
 
 async def test_a_refused_message_of_a_batch_names_the_setting(gateway_for, upstream):
     await upstream.kill()
-    gateway = await gateway_for(upstream, ready=False, env=environment({"upstream.queue.messages": 2}))
+    gateway = await gateway_for(upstream, ready=False, env=environment({"upstream.queue.messages": 2, **QUICK}))
     response = await gateway.client().send("a\nb\nc\nd\n", type="application/x-ndjson")
     assert response.status == 207
     first, second, refused, like_it = response.json["results"]

@@ -17,7 +17,7 @@ package: build ## Make a Debian package of the release, .build/package/drawbridg
 	@scripts/setup package
 	@scripts/package
 
-image: ## Build the container image drawbridge:VERSION with docker, podman or buildah (ENGINE=podman: with this one)
+image: ## Build the container image drawbridge:VERSION with docker, podman or buildah (ENGINE=podman: only with podman)
 	@ENGINE="$(ENGINE)" BUILD_FLAGS="$(BUILD_FLAGS)" scripts/image >/dev/null
 
 install: ## Install the program of 'make build' with manual, completions, documentation and units below PREFIX (default /usr/local; DESTDIR for packagers)
@@ -62,7 +62,7 @@ instructions: ## Count the instructions per request (PROGRAMS="/before /after": 
 fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (more options: scripts/fuzz)
 	@scripts/fuzz
 
-soak: ## Run everything at once for an hour (MINUTES=N), then kill a gateway with a store 1,000 times (KILLS=N), and check what became of each message
+soak: ## Run all kinds of load at once for an hour (MINUTES=N), then kill a gateway with a store 1,000 times (KILLS=N), and check what became of each message
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
 	@scripts/soak --kills $(or $(KILLS),1000)
 
@@ -71,16 +71,16 @@ soak-redis: build ## Kill, stop and partition three gateways, Redis and Sentinel
 	@.venv/bin/python Tests/Integration/chaos_redis.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(addprefix --only ,$(KINDS))
 	@DRAWBRIDGE_REDIS_AWAY=$(or $(AWAY),600) .venv/bin/python -m pytest Tests/Integration/test_replicas_redis_away.py -k long_time -n 3
 
-powerloss: ## Take the power from stores at hundreds of moments (SEEDS=N), let each operation of their disks fail, and check what is left
+powerloss: ## Simulate power failures at hundreds of moments (SEEDS=N) and a failure of each disk operation, and check the stores
 	@scripts/setup test
 	@DRAWBRIDGE_POWER_FAILURES=$(or $(SEEDS),20) swift test --disable-xctest --filter "PowerFailure|aFaultAtAnyOperation"
 
-restarts: build ## Restart the gateway, and several on Redis, during 10,000 requests: none may fail (OTHER=PROGRAM: also from and to this version)
+restarts: build ## Restart one gateway, and three on Redis, during 10,000 requests: no request may fail (OTHER=PROGRAM: also upgrade from this program, and back)
 	@scripts/setup test
 	@DRAWBRIDGE_OPERATION_REQUESTS=10000 $(if $(OTHER),DRAWBRIDGE_OTHER_BINARY=$(OTHER)) .venv/bin/python -m pytest \
 	  Tests/Integration/test_graceful_operation.py Tests/Integration/test_replicas_restarts.py
 
-workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
+workers: build ## Kill curl workers at random while 50 of them handle 10,000 messages, and check that each message is handled, in order
 	@scripts/setup test
 	@DRAWBRIDGE_CONSUMER_MESSAGES=10000 DRAWBRIDGE_CONSUMER_WORKERS=50 .venv/bin/python -m pytest Tests/Integration/test_consumers.py -k curl_workers
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by all scripts: changes to the project's root, and defines the functions for output. Source it.
+# Every script sources this file. It changes to the project's root, and defines the functions for output.
 
 set -euo pipefail
 

@@ -80,7 +80,7 @@ package final class CredentialFiles: Sendable {
     self.state = state
     self.logger = logger
     isValid = metrics.gauge(
-      "drawbridge_access_files_valid", "1 if the files of tokens and keys are in effect as they are now, else 0.")
+      "drawbridge_access_files_valid", "1 if the present files of tokens and keys are in effect, else 0.")
     loadedAt = metrics.gauge(
       "drawbridge_access_files_loaded_timestamp_seconds",
       "UNIX time when the files of tokens and keys last took effect.")

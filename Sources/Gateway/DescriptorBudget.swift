@@ -14,17 +14,17 @@ struct DescriptorBudget: Equatable {
   }
   /// A session usually has one connection. During a hand-over it has two, and possibly a third that is closing.
   private static let connectionsPerSession = 3
-  /// Number of sessions and webhooks that may have a connection to every address of a name open during an attempt. Few
-  /// names have many addresses that hang, so more than this many such attempts at once are rare. An attempt that gets
-  /// no descriptor fails, and is repeated.
+  /// Number of sessions and webhooks that may, at the same time, have a connection open to every address of a name.
+  /// More such attempts at once are rare, since few names have many addresses that hang. An attempt that gets no
+  /// descriptor fails, and is repeated.
   private static let racingSessions = 8
   /// Descriptors of one resolver. Sessions that clients create have a resolver of their own, and so have webhooks.
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
-  /// Netlink, inotify, the file or directory under /proc that a metric reads, the configuration file during a reload, a
-  /// file of tokens or keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate
-  /// are read as blocking work.)
+  /// One descriptor each for netlink, inotify, the file or directory under /proc that a metric reads, the configuration
+  /// file during a reload, a file of tokens or keys, and the socket of a notification to the supervisor. (The files of
+  /// the HTTPS certificate are read as blocking work.)
   private static let others = 6
   /// Maximum connections to all other gateways together, in each direction. A forwarded request that waits occupies a
   /// connection.

@@ -134,7 +134,7 @@ extension GatewayServer {
     guard let replicas else { return true }
     replicas.leave()
     // The connections end before the release is sent, since the next holder may connect to the upstream as soon as it
-    // is.
+    // learns of the release.
     sessions.abort { [events] in events.wake() }
     _ = wait(atMost: Self.lastResponses) { sessions.haveEnded }
     sessions.abandon()

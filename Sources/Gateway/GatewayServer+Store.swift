@@ -49,8 +49,8 @@ extension GatewayServer {
     }
   }
 
-  /// Why `openStore` would fail at present, as far as the names and permissions of the files show it; nil if it would
-  /// not. Changes nothing.
+  /// The reason for which `openStore` would fail at present, as far as the names and permissions of the files show it;
+  /// nil if they show no reason. Changes nothing.
   package static func storeFailure(_ settings: GatewaySettings) -> String? {
     guard settings.store.engine == .sqlite else { return nil }
     do throws(StoreError) {

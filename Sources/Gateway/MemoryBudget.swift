@@ -8,10 +8,10 @@ import WebSocketCodec
 import Webhooks
 
 /// The maximum memory that the settings allow the process to use, compared with the memory limit of its control group.
-/// Above that limit the kernel kills the process, at the worst moment.
+/// Above this limit, the kernel kills the process.
 ///
-/// It counts the memory that is limited by settings. It does not count the memory of calls and consumers, whose limits
-/// are fixed (docs/threat-model.md). Of kernel socket buffers, it counts only the size that an idle connection has.
+/// This sum has the memory that settings limit. It does not have the memory of calls and consumers, whose limits are
+/// fixed (docs/threat-model.md). Of the kernel's socket buffers, it has only the memory of an idle connection.
 struct MemoryBudget: Equatable {
   struct Part: Equatable {
     /// The setting that determines the size most directly.
@@ -29,8 +29,7 @@ struct MemoryBudget: Equatable {
   /// The program and its libraries, event loops and threads, without clients and sessions. A measurement with two loops
   /// gave 15 MiB. The value is about twice as much, as a margin.
   private static let process = 32 << 20
-  /// An idle connection in the process, and its socket in the kernel. The next constant is the additional memory with
-  /// TLS.
+  /// An idle connection in the process, and its socket in the kernel, without TLS.
   private static let connection = (2 << 10) + 512 + (4 << 10)
   private static let secureConnection = 20 << 10
   /// A key in `IdempotencyTable`: 220 bytes, and an eighth more, since the table may exceed its limit by an eighth

@@ -21,7 +21,7 @@ struct ClientOptions {
   static let certificate = Flag(
     "certificate", .file, "PEM file of the client certificate, if the gateway requires it")
   static let certificateKey = Flag(
-    "certificate-key", .file, "PEM file of its private key (default: the file of the certificate)")
+    "certificate-key", .file, "PEM file of the key of --certificate (default: the same file)")
 
   static let connectionFlags = [url, tokenFile, caFile, certificate, certificateKey]
   static let flags = [session] + connectionFlags
@@ -30,7 +30,7 @@ struct ClientOptions {
     .usage, Command.ExitCode(ExitCode.noInput, "a file, such as the token's, cannot be read"),
     Command.ExitCode(ExitCode.unavailable, "no response, or the gateway refuses the request"),
     Command.ExitCode(ExitCode.output, "standard output cannot be written"),
-    Command.ExitCode(ExitCode.temporary, "the gateway cannot do it now: the same command may succeed later"),
+    Command.ExitCode(ExitCode.temporary, "the gateway cannot execute the request now: repeat the command later"),
   ]
 
   let url: GatewayURL

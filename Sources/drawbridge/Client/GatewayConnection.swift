@@ -145,7 +145,7 @@ final class GatewayConnection {
   private func receiveNext(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     guard tls != nil else { return try receivePlain(into: &input) }
     _ = try receiveCiphertext()
-    // All bytes that TLS has buffered are read now, since `descriptor` is not readable because of them.
+    // All bytes that TLS has buffered are read now, since buffered bytes do not make `descriptor` readable.
     while true {
       switch try withTLS({ tls throws(TLSError) in try tls.read(into: &input, atMost: Self.pieceBytes) }) {
       case .bytes: break

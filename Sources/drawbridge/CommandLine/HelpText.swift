@@ -15,9 +15,9 @@ enum HelpText {
       \(lines.joined(separator: "\n"))
 
       'drawbridge COMMAND --help' explains a command, its flags and its exit codes.
-      Every setting is explained in config/drawbridge.yaml. Each can also be given as
+      Every setting is explained in config/drawbridge.yaml. Each can also be set by
       an environment variable (upstream.url is DRAWBRIDGE_UPSTREAM_URL), and common
-      ones as flags.
+      settings by flags.
       """
   }
 

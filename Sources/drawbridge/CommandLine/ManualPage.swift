@@ -98,10 +98,10 @@ enum ManualPage {
     The address of the gateway, for the commands that are its clients.
     .TP
     .B DRAWBRIDGE_TOKEN_FILE
-    The file of the token that they send.
+    The file of the token that these commands send.
     .TP
     .B DRAWBRIDGE_CA_FILE
-    A file of certificates that they trust.
+    A file of certificates that these commands trust.
     .TP
     .B DRAWBRIDGE_CONFIG
     The configuration file, if its flag is not given.

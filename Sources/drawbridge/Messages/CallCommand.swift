@@ -21,9 +21,9 @@ enum CallCommand {
       "drawbridge call hello --event chat          (a Socket.IO upstream)",
     ],
     text: """
-      Without JSON, or with -, the request is standard input. It has an id where upstream.correlation of the gateway's
-      configuration says, and the reply has the same. A reply that is an error of the upstream is printed like any
-      other. docs/calls.md explains calls.
+      Without JSON, or with -, the request is standard input. The request has an id at the place that upstream.correlation
+      of the gateway's configuration names, and the reply has the same id. If the reply is an error of the upstream, it is
+      printed like any other reply. docs/calls.md explains calls.
       """,
     flags: [timeout, ttl, SendCommand.event, SendCommand.namespace] + ClientOptions.flags,
     exitCodes: [Command.ExitCode(ExitCode.ok, "the reply is on standard output")] + ClientOptions.exitCodes

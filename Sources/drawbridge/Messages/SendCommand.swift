@@ -9,18 +9,19 @@ enum SendCommand {
   private static let margin = TimeSpan.seconds(10)
 
   private static let topic = Flag(
-    "topic", .text("TOPIC"), "replace a queued message with the same topic, if it has not been sent")
+    "topic", .text("TOPIC"), "replacement key: replace a queued message with the same TOPIC")
   private static let ttl = Flag(
-    "ttl", .duration, "how long the message may be queued (0: send it now, or fail; default: of the gateway)")
+    "ttl", .duration, "how long the message may be queued (0: send it now, or fail; default: the gateway's)")
   private static let wait = Flag(
     "wait", .choice(["queued", "written", "confirmed"]), "wait until the message has this state (default: queued)")
-  private static let timeout = Flag("timeout", .duration, "how long to wait for it (default: 25s)")
+  private static let timeout = Flag("timeout", .duration, "with --wait: the maximum wait (default: 25s)")
   private static let type = Flag(
     "type", .choice(["text", "binary"]), "the kind of message (default: text if it is UTF-8)")
   private static let key = Flag(
-    "key", .text("KEY"), "idempotency key: a repetition within 10 minutes with the same key sends nothing again")
-  static let event = Flag("event", .text("NAME"), "to a Socket.IO upstream: the event whose argument the text is")
-  static let namespace = Flag("namespace", .text("NAME"), "with --event: its namespace (default: /)")
+    "key", .text("KEY"), "idempotency key: a repetition with this key within 10 minutes sends no second message")
+  static let event = Flag(
+    "event", .text("NAME"), "for a Socket.IO upstream: emit this event, with TEXT as its argument")
+  static let namespace = Flag("namespace", .text("NAME"), "with --event: the namespace of the event (default: /)")
 
   static let command = Command(
     "send",
@@ -40,9 +41,9 @@ enum SendCommand {
       """,
     flags: [topic, ttl, wait, timeout, type, key, event, namespace] + ClientOptions.flags + [ResultFormat.flag],
     exitCodes: [
-      Command.ExitCode(ExitCode.ok, "the gateway has accepted the message; with --wait: it has the state"),
+      Command.ExitCode(ExitCode.ok, "the gateway has accepted the message; with --wait: the message has the state"),
       Command.ExitCode(
-        ExitCode.failed, "with --wait: the message has ended otherwise (expired, replaced, rejected or unknown)"),
+        ExitCode.failed, "with --wait: the message has another final state (expired, replaced, rejected or unknown)"),
     ] + ClientOptions.exitCodes
   ) { (arguments) throws(UsageError) in
     let options = try ClientOptions(arguments)

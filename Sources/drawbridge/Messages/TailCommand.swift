@@ -15,7 +15,7 @@ final class TailCommand {
   /// Maximum length of a line in bytes. A longer line cannot be a message, since a message has at most
   /// `upstream.message_bytes`, 16 MiB by default.
   private static let lineBytes = 512 << 20
-  /// Maximum bytes that are read of a refusal.
+  /// Maximum number of bytes of a refusal that are read.
   private static let problemBytes = 64 << 10
   private static let signals: [Int32] = [SIGINT, SIGTERM]
 
@@ -35,19 +35,19 @@ final class TailCommand {
     ],
     text: """
       Each push is a line: its time (UTC), its topic and its payload. A line '-- 3 messages are missing (retention)' is
-      in place of pushes that the gateway no longer has. After a lost connection or a restart of the gateway it
+      in place of pushes that the gateway no longer has. After a lost connection or a restart of the gateway, the command
       reconnects by itself and continues after the last line. Other messages go to standard error.
 
       With --exec, the shell runs the command for each push, one after another. The payload is its standard input. Its
-      environment has PUSH_ID, PUSH_TIME, PUSH_TYPE, PUSH_TOPIC and PUSH_SESSION. A command that fails is reported, and
-      the next push follows. To repeat what fails, use 'drawbridge work'.
+      environment has PUSH_ID, PUSH_TIME, PUSH_TYPE, PUSH_TOPIC and PUSH_SESSION. If the command fails, this is reported,
+      and the command runs for the next push. To handle a push again after a failure, use 'drawbridge work'.
       """,
     flags: TailOptions.flags,
     exitCodes: [
       Command.ExitCode(
         ExitCode.ok,
-        "ended by Ctrl-C or SIGTERM, or because nobody reads the output. While it connects, or its output is blocked, "
-          + "Ctrl-C ends it with 130 and SIGTERM with 143"), .usage,
+        "ended by Ctrl-C or SIGTERM, or because nobody reads the output. While the command connects, or its output is "
+          + "blocked, the exit code is 130 after Ctrl-C and 143 after SIGTERM"), .usage,
       Command.ExitCode(ExitCode.noInput, "the file of the token cannot be read"),
       Command.ExitCode(ExitCode.unavailable, "the gateway refuses the request; the reason is on standard error"),
       Command.ExitCode(ExitCode.output, "standard output cannot be written"),

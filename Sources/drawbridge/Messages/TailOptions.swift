@@ -6,12 +6,12 @@ import Reactor
 /// The command line of `drawbridge tail`.
 struct TailOptions {
   static let topic = Flag(
-    "topic", .text("TOPIC"), "only pushes with this topic; with a final *, with a topic that begins so",
+    "topic", .text("TOPIC"), "only pushes with this topic; a final * selects all topics with this beginning",
     isRepeatable: true)
   static let cursor = Flag(
     "cursor", .text("CURSOR"), "start after this position; also earliest, or latest (the default)")
-  static let since = Flag("since", .text("DURATION"), "start with the pushes of this time, such as 10m")
-  static let last = Flag("last", .text("NUMBER"), "start with this many pushes")
+  static let since = Flag("since", .text("DURATION"), "start with the pushes of the last DURATION, such as 10m")
+  static let last = Flag("last", .text("NUMBER"), "start with the last NUMBER pushes")
   static let exec = Flag(
     "exec", .text("COMMAND"),
     "run this command of the shell for each push, one after another, with the push as its input")

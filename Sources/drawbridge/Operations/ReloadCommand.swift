@@ -18,9 +18,9 @@ enum ReloadCommand {
       With authentication, the token needs the scope admin and all sessions.
 
       Only sessions whose upstream settings have changed get a new connection. If no setting has changed since the start
-      or the last reload by SIGHUP or this command, every session gets one, which replaces the old connection when it is
-      ready. This is for certificates and credentials that are read for each connection: the gateway does not know
-      whether their files have changed.
+      or the last reload by SIGHUP or this command, every session gets a new connection, which replaces the old connection
+      when it is ready. So certificates and credentials that are read for each connection take effect: the gateway does
+      not know whether their files have changed.
       """,
     flags: ClientOptions.connectionFlags,
     exitCodes: [Command.ExitCode(ExitCode.ok, "the configuration is in effect")] + ClientOptions.exitCodes + [

@@ -6,8 +6,9 @@ enum SessionsCommand {
   private static let pageSize = 1000
 
   private static let name = Flag(
-    "name", .text("NAME"), "only the session of this name; with a final *, the sessions whose names begin so")
-  private static let ready = Flag("ready", .choice(["true", "false"]), "only sessions that are connected, or are not")
+    "name", .text("NAME"), "only the session of this name; a final * selects all names with this beginning")
+  private static let ready = Flag(
+    "ready", .choice(["true", "false"]), "only sessions that are connected (true), or not connected (false)")
 
   static let command = Command(
     "sessions",

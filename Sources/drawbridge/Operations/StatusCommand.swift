@@ -10,7 +10,7 @@ enum StatusCommand {
   private static let sessionLimit = 20
   private static let signals: [Int32] = [SIGINT, SIGTERM]
 
-  private static let watch = Flag("watch", .none, "show it again and again, until Ctrl-C")
+  private static let watch = Flag("watch", .none, "show the state again and again, until Ctrl-C")
   private static let interval = Flag("interval", .duration, "with --watch: how often (default: 2s)")
 
   static let command = Command(
@@ -24,7 +24,8 @@ enum StatusCommand {
     ],
     text: """
       Shows the session, its upstream, its queue, its pushes and its consumers. If there are several sessions and none
-      is named, a line for each. If standard output is no terminal, the JSON of GET /v1/session, or of GET /v1/sessions.
+      is named, shows a line for each. If standard output is no terminal, prints the JSON of GET /v1/session, or of
+      GET /v1/sessions.
       """,
     flags: [watch, interval] + ClientOptions.flags + [ResultFormat.flag],
     exitCodes: [.ok] + ClientOptions.exitCodes
@@ -55,8 +56,8 @@ enum StatusCommand {
         lines = try screen(client, arguments)
       } catch {
         if error.message.isEmpty { return ExitCode.ok }
-        // Only these failures are repeated: the gateway may become reachable again, but a refused request would be
-        // refused again.
+        // Only these failures are repeated: the gateway may become reachable again. If the gateway refuses the request,
+        // it would refuse a repetition, too.
         guard error.code == ExitCode.unavailable || error.code == ExitCode.temporary,
           !error.message.hasPrefix("the gateway refuses") || error.code == ExitCode.temporary
         else { throw error }

@@ -21,7 +21,7 @@ struct ConfigurationSource {
 
   init(_ arguments: Arguments) throws(UsageError) {
     file = arguments[Self.fileFlag] ?? Self.variable("DRAWBRIDGE_CONFIG")
-    // The demo has an upstream of its own. The other commands must read what 'serve' reads.
+    // The demo has an upstream of its own. The other commands must read the same configuration as 'serve'.
     let name =
       arguments.command.name == DemoCommand.name
       ? nil : arguments[Self.profileFlag] ?? Self.variable("DRAWBRIDGE_PROFILE")

@@ -12,7 +12,7 @@ enum DemoCommand {
 
   static let command = Command(
     name,
-    summary: "try it with a built-in upstream",
+    summary: "try Drawbridge with a built-in upstream",
     purpose: """
       run the gateway with a built-in upstream, which echoes every message and sends a tick every five seconds. Prints
       commands to try.
@@ -22,7 +22,7 @@ enum DemoCommand {
       The reply to a call is its request: drawbridge call '{"id":1}' prints {"id":1}.
 
       With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges an event
-      with its arguments if the sender asks for it.
+      with its arguments if the sender requests this.
       """,
     flags: ConfigurationSource.flags([
       "kind", "listen", "management", "loops", "access", "log-level", "log-format",

@@ -24,9 +24,10 @@ enum ServeCommand {
     flags: ConfigurationSource.flags(),
     notes: """
       A flag overrides --set, which overrides an environment variable, which overrides the file, which overrides the
-      profile. Every setting, with its default, is in config/drawbridge.yaml; --set writes lists with commas, and
-      settings with several keys in YAML: --set 'upstream.close_codes={4401: stop}'. Other users of the machine can read flags: keep secrets in a file or in the environment,
-      and refer to them as ${file:PATH} or ${env:NAME}.
+      profile. Every setting, with its default, is in config/drawbridge.yaml. In a value of --set, commas separate the
+      elements of a list, and a setting with several keys is YAML: --set 'upstream.close_codes={4401: stop}'. Other users
+      of the machine can read flags: keep secrets in a file or in the environment, and refer to them as ${file:PATH} or
+      ${env:NAME}.
 
       SIGTERM and SIGINT let the gateway respond to held polls, send queued messages, close the upstream connection
       and exit. A second signal exits at once. SIGHUP reloads the configuration.
@@ -58,7 +59,7 @@ enum ServeCommand {
       if let unused = listeners.use(inherited).first {
         Terminal.printError(
           "drawbridge: inherited socket \(unused.descriptor) ('\(unused.name)', \(unused.address)) is for no listener: "
-            + "name it http, https or management (FileDescriptorName= in systemd), or list its address in listeners.http"
+            + "name it http, https, management or peers (FileDescriptorName= in systemd), or list its address in listeners"
         )
         return ExitCode.configuration
       }

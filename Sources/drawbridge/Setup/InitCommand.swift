@@ -30,8 +30,8 @@ enum InitCommand {
       "drawbridge init - --upstream ws://127.0.0.1:9000/",
     ],
     text: """
-      On a terminal and without --upstream, it asks, and asks again after an answer that is not valid. With -, the
-      configuration goes to standard output. A file that exists is not replaced without --force. A flag whose value is
+      On a terminal and without --upstream, the command asks for the values, and asks again after an answer that is not
+      valid. With -, the configuration goes to standard output. A file that exists is not replaced without --force. A flag whose value is
       not valid is refused, and nothing is written.
       """,
     flags: [upstream, kind, listen, store, tokens, force],
@@ -203,7 +203,7 @@ enum InitCommand {
         # The WebSocket service. Keep secrets out of this file: url: ${env:UPSTREAM_URL}
         url: \(quoted(answers.upstream))
         kind: \(quoted(answers.kind))
-        # How long, and how many, messages may be queued while the service is away.
+        # The queue for times without a connection: maximum age and number of messages.
         queue: {ttl: 30s, messages: 1024}
 
       delivery:
@@ -211,7 +211,7 @@ enum InitCommand {
         messages: 10000
 
       listeners:
-        # Where clients connect, and where health, metrics and the status page are.
+        # Addresses for clients, and for probes, metrics and the status page.
         http: [\(quoted(answers.listen))]
         management: ['127.0.0.1:9090']
 

@@ -11,8 +11,9 @@ enum TokenCommand {
   private static let scopes = Flag(
     "scopes", .text("LIST"), "what the client may do: send, receive, call, admin (default send,receive)")
   private static let sessions = Flag(
-    "sessions", .text("LIST"), "sessions that it may use, or prefixes with a final * (default: all)")
-  private static let topics = Flag("topics", .text("LIST"), "topics that it may receive, the same (default: all)")
+    "sessions", .text("LIST"), "sessions that the client may use, or prefixes with a final * (default: all)")
+  private static let topics = Flag(
+    "topics", .text("LIST"), "topics that the client may receive, or prefixes with a final * (default: all)")
 
   private static let out = Flag(
     "out", .file, "write the token to this new file, which only you can read, and not to standard error")
@@ -31,8 +32,8 @@ enum TokenCommand {
     ],
     text: """
       The line for the file of tokens goes to standard output, and the token to standard error, or with --out to a file of
-      mode 0600, which must not exist. The line has only a hash of the token, which cannot be shown again. docs/access.md
-      explains the format of the file.
+      mode 0600, which must not exist yet. The line has only a hash of the token, so the token cannot be shown again.
+      docs/access.md explains the format of the file.
 
       A running gateway accepts the token after it has read the file again: within two seconds after the change, or at
       once with 'drawbridge reload' or SIGHUP.

@@ -28,8 +28,9 @@ enum StoreCommand {
       'export PATH' writes the retained pushes and the messages without a final state to standard output, a JSON object
       per line. If the database is damaged, it writes the readable part. The gateway must be stopped.
 
-      'backup PATH COPY' writes a copy. A running gateway makes the copy itself, asked on the socket PATH.sock, which
-      only its user and root can use; while it does, clients wait. Where COPY exists, nothing is written.
+      'backup PATH COPY' writes a copy. If a gateway is running, the gateway makes the copy, and its clients wait until
+      it is done. The command sends the request on the socket PATH.sock, which only the gateway's user and root can use.
+      If COPY exists, nothing is written.
 
       No command changes the database. To restore a backup: stop the gateway, move PATH, PATH-wal and PATH.new away,
       copy the backup to PATH with the same owner, start the gateway. Clients receive a gap with the reason 'store'.
@@ -39,7 +40,8 @@ enum StoreCommand {
       Command.ExitCode(ExitCode.data, "export: a part of the database could not be read"),
       Command.ExitCode(ExitCode.noInput, "there is no file with this name"),
       Command.ExitCode(
-        ExitCode.unavailable, "the database is open in another process, or the system refuses; nothing was done"),
+        ExitCode.unavailable,
+        "the database is open in another process, or the system refuses the operation; nothing was done"),
       Command.ExitCode(ExitCode.output, "standard output cannot be written"),
       Command.ExitCode(ExitCode.configuration, "the database is damaged, of another program, or of a newer version"),
     ],

@@ -18,7 +18,7 @@ final class WorkCommand {
 
   private static let parallel = Flag("parallel", .number(1...parallelLimit), "commands at a time (default: 1)")
   private static let topic = Flag(
-    "topic", .text("TOPIC"), "only pushes with this topic; with a final *, with a topic that begins so",
+    "topic", .text("TOPIC"), "only pushes with this topic; a final * selects all topics with this beginning",
     isRepeatable: true)
   private static let start = Flag(
     "start", .text("POSITION"), "where a new consumer starts: earliest, latest (the default), or a cursor")
@@ -35,27 +35,28 @@ final class WorkCommand {
     runsCommand: true,
     usage: "NAME -- COMMAND",
     summary: "run a command for each push",
-    purpose: "run a command for each push of the consumer NAME. Any number of workers can use it at the same time.",
+    purpose: "run a command for each push of the consumer NAME. Any number of workers can use the same consumer.",
     examples: [
       "drawbridge work orders -- ./handle-order",
       "drawbridge work orders --topic 'orders.*' --parallel 4 -- python3 handle.py",
       "drawbridge work mail --start earliest -- sh -c 'mail -s \"$PUSH_TOPIC\" me@example.org'",
     ],
     text: """
-      Creates the consumer if it does not exist. A new consumer begins with the next push, or at --start. The payload of the push is the standard input of the command, and its
-      environment has PUSH_ID, PUSH_TIME, PUSH_TYPE, PUSH_TOPIC, PUSH_SESSION and PUSH_DELIVERIES. A push is
-      acknowledged when the command exits with 0. Otherwise it is delivered again after 1 s, 2 s, 4 s, up to 5 min, and
-      becomes a dead letter in the end. While the command runs, its lease is extended. Each push is handled once or
-      more: compare PUSH_ID if a repetition matters.
+      Creates the consumer if it does not exist. A new consumer begins with the next push, or at --start. The payload of
+      the push is the standard input of the command, and the environment of the command has PUSH_ID, PUSH_TIME, PUSH_TYPE,
+      PUSH_TOPIC, PUSH_SESSION and PUSH_DELIVERIES. A push is acknowledged when the command exits with 0. Otherwise the
+      push is delivered again after 1 s, 2 s, 4 s, up to 5 min, and becomes a dead letter after --max-deliveries. While the
+      command runs, the lease of the push is extended. Each push is handled at least once: let the command skip a PUSH_ID
+      that it has already handled, if handling a push twice does harm.
 
-      SIGTERM or Ctrl-C: no further push is received, and the running commands end and are settled. A second signal is
-      passed on to the commands; a third kills them. What they have not handled is delivered again.
+      After SIGTERM or Ctrl-C, no further push is received, the running commands end, and their pushes are settled. A
+      second signal is passed on to the commands; a third kills them. Pushes that were not handled are delivered again.
       """,
     flags: [ClientOptions.session, parallel, topic, start, visibility, maxDeliveries, orderBy]
       + ClientOptions.connectionFlags,
     notes: """
-      Flags of the consumer change one that exists, except --start; without them it stays as it is. docs/consumers.md
-      explains consumers.
+      Flags for the settings of the consumer also change a consumer that exists, except --start. Without such flags, it
+      keeps its settings. docs/consumers.md explains consumers.
       """,
     exitCodes: [
       Command.ExitCode(ExitCode.ok, "ended by a signal; every received push is settled"), .usage,

@@ -1,8 +1,7 @@
 import ByteStreams
 import Reactor
 
-/// Makes it possible for an owner to cancel a task, whatever the task waits for. The owner and the task are on one
-/// event loop.
+/// Lets an owner cancel a task, whatever the task waits for. The owner and the task are on one event loop.
 ///
 /// Before each wait, the task sets a handler that ends the wait. After the wait, it checks `isCancelled`.
 package final class Cancellation {

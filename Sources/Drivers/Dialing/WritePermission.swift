@@ -9,7 +9,7 @@ package final class WritePermission: Sendable {
   private let condition: @Sendable () -> Bool
 
   /// - Parameter condition: called before each write, so it must be cheap. The condition may become true again. If the
-  ///   session was lost while it was false, `revoke` is called before it becomes true again.
+  ///   session was lost while the condition was false, `revoke` is called before it becomes true again.
   package init(while condition: @escaping @Sendable () -> Bool) { self.condition = condition }
 
   /// Whether writing is allowed. The condition is read first: if it has become true again after the loss of the

@@ -40,7 +40,7 @@ final class BodyThread: Sendable {
     if starts, !startThread({ self.run() }) { run() }
   }
 
-  /// Ends the wait for `work`. If it has not begun, it is never done.
+  /// Ends the wait for `work`. If the work has not begun, it is never done.
   func cancel(_ work: BodyWork) {
     state.withLock { $0.queue.removeAll(of: work.user) { $0 === work } }
     work.cancel()

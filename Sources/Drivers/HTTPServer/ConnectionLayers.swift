@@ -10,9 +10,9 @@ import TLSEngine
 /// such object, and costs one branch.
 ///
 /// The deadline of the first request head also applies to the layers: the header, the handshake and the head must be
-/// complete before it. This class never waits. It buffers input of up to one read of the socket. It encrypts output
-/// only when the kernel has accepted all earlier ciphertext, so a slow reader costs at most `sealedBytes` here, in
-/// addition to its responses.
+/// complete before this deadline. This class never waits. It buffers input of up to one read of the socket. It encrypts
+/// output only when the kernel has accepted all earlier ciphertext, so a slow reader costs at most `sealedBytes` here,
+/// in addition to its responses.
 final class ConnectionLayers {
   /// Why a connection ended before its first HTTP request.
   enum Failure {
@@ -333,8 +333,8 @@ final class ConnectionLayers {
     if header.isEmpty { header.releaseStorage() }
   }
 
-  /// Sends close_notify, unless a response is incomplete, which the client must not take for complete. Returns
-  /// `.blocked` if close_notify remains pending because the client reads slowly.
+  /// Sends close_notify, unless a response is incomplete: the client must not take such a response for complete.
+  /// Returns `.blocked` if close_notify remains pending because the client reads slowly.
   @discardableResult
   func sendClose(to channel: Channel) -> OutputQueue.FlushResult {
     guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return .done }

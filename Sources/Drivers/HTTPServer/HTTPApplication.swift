@@ -16,14 +16,14 @@ package protocol HTTPApplication: AnyObject {
   /// The template of a client's request path, such as `/items/{id}`, for the access log; `-` if there is none.
   func route(of request: borrowing HTTPRequestHead) -> StaticString
 
-  /// Whether the request is one of a client, which the access log contains, and not a probe.
+  /// Whether the access log contains the request. It contains requests of clients, and no probes.
   func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool
 
   /// The principal that sent a request, for the access log; nil if unknown. Called after `begin`.
   func principal(of exchange: borrowing Exchange) -> String?
 
   /// Returns the work on a request's content that must run on another thread before `finish`; nil if there is none.
-  /// Called when the content has arrived, if it has at least the size that the body names.
+  /// Called when the content has arrived, if `RequestBody.mayTakeLong`.
   func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)?
 
   /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
@@ -77,7 +77,7 @@ package enum Outcome {
 package enum WaitStep {
   /// Nothing: the server continues now.
   case ready
-  /// News, which the notifier announces, at most until the deadline. If `endsAtDrain`, the wait also ends early when
+  /// News, which the notifier announces. The wait lasts at most until the deadline. If `endsAtDrain`, it also ends when
   /// the server drains.
   case wait(Notifier, until: MonotonicTime, endsAtDrain: Bool = true)
 }
@@ -95,7 +95,7 @@ package enum WaitCause {
 ///
 /// A struct of at most three words is stored inline in the connection. A larger struct costs an allocation.
 package protocol WaitingRequest {
-  /// Incremented while the request is held.
+  /// The gauge that counts the request while it is held.
   var heldCount: Gauge? { get }
   /// The effects that the request may have had so far.
   var effect: HeldEffect { get }
@@ -118,7 +118,7 @@ package protocol WaitingRequest {
   func abandon()
 }
 
-/// The effect that a held request may have had. Only with `none` may its response say that nothing was done.
+/// The effect that a held request may have had. Only if it is `none` may the response say that nothing was done.
 package enum HeldEffect: Sendable {
   /// No effect, or none that remains when the request is abandoned.
   case none
@@ -146,8 +146,8 @@ extension WaitingRequest {
 ///
 /// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one
 /// batch, not a queue. Only a write detects that a client is gone. So a source without new data must have a deadline,
-/// and a batch to send at it. While the server drains, sources continue until each stream ends at a time of its own,
-/// with `writeLast`.
+/// and a batch that it sends at this deadline. While the server drains, sources continue until each stream ends at a
+/// time of its own, with `writeLast`.
 package protocol Source: AnyObject {
   /// See `Response.principal`.
   var principal: UInt64 { get }

@@ -9,7 +9,8 @@ import Threading
 
 /// Writing responses and sending them at the pace of the client.
 extension HTTPConnection {
-  /// A larger response is rendered for each request. Its content is still kept only once in memory.
+  /// Maximum size of a rendering that is kept for further requests, in bytes. A larger response is rendered for each
+  /// request; only its content is kept, once.
   private static var largestRendering: Int { 256 * 1024 }
 
   /// Lets `write` append to the responses collected in this turn.

@@ -136,7 +136,8 @@ extension HTTPConnection {
       channel.close()
       return false
     }
-    // After close_notify a client reads nothing more (RFC 5246 §7.2.1). TLS 1.3 would allow it, but no client does.
+    // After close_notify a client reads nothing more (RFC 5246 §7.2.1). TLS 1.3 would allow it to read, but no client
+    // does.
     if layers?.isClosedByPeer == true {
       close()
       return false

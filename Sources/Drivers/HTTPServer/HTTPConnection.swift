@@ -41,7 +41,7 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). Stored here, where padding makes it free.
   var isProbed = false
-  /// Whether the request or stream in `waiting` is ready, as it has said last.
+  /// Whether the request or stream in `waiting` has reported that it is ready.
   var isReady = false
   /// Whether the peer is a proxy that is trusted to name the client of each request.
   var isBehindProxy: Bool
@@ -64,7 +64,8 @@ final class HTTPConnection: LoopTask {
   var deferredParts: Int32 = 0
   /// Whether the body in `current` has arrived and was prepared, but its request is not finished.
   var isPrepared = false
-  /// Whether the last body collected may take long, since asking `current` copies the whole exchange.
+  /// Whether preparing the last collected body may take long. It is stored here, since reading it from `current` would
+  /// copy the whole exchange.
   private var mayTakeLong = false
   /// Requests responded to and bytes read in this turn.
   var handled: Int32 = 0
@@ -335,8 +336,8 @@ final class HTTPConnection: LoopTask {
   // MARK: Memory of partially received bodies
 
   /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in
-  /// one turn is not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few
-  /// reads change the total.
+  /// one turn is not counted, since it is freed before others can add to it. The memory of a body doubles when it
+  /// grows, so few reads change the total.
   private func countBody() {
     guard case .accepted(let exchange) = current, let bytes = exchange.body?.memoryBytes, bytes != countedBodyBytes
     else {

@@ -47,7 +47,7 @@ package final class HTTPServer: Sendable {
   /// How long a large body waits for its preparation.
   let preparationWait: TimeSpan
   /// Limits the log lines about connections that begin with another protocol to one a minute. The usual cause is a
-  /// wrong configuration, which is not corrected faster.
+  /// wrong configuration, which more lines would not correct sooner.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
@@ -208,12 +208,12 @@ package struct HTTPServerMetrics: Sendable {
     handshakes = registry.counter(
       "drawbridge_http_tls_handshakes_total", "TLS handshakes completed on the HTTPS listeners.")
     resumedHandshakes = registry.counter(
-      "drawbridge_http_tls_handshakes_resumed_total", "Those of them that resumed an earlier session.")
+      "drawbridge_http_tls_handshakes_resumed_total", "TLS handshakes that resumed an earlier TLS connection.")
     failedHandshakes = registry.counter(
       "drawbridge_http_tls_handshakes_failed_total", "TLS handshakes that failed or did not end in time.")
     refusedProxyHeaders = registry.counter(
       "drawbridge_http_proxy_headers_refused_total",
-      "Connections refused because the header of the PROXY protocol was malformed, or its peer is not trusted.")
+      "Connections refused because the header of the PROXY protocol was malformed, or the peer is not trusted.")
     unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory used by unsent responses, in bytes.")
   }
 }

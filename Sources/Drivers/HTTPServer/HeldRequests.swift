@@ -110,8 +110,8 @@ private final class WaitingGroup {
     notifier.add(listener)
   }
 
-  /// The signals are made before the group exists. `close()` ends the reference cycle: a weak reference would make each
-  /// retain of the group, one per held connection, slower.
+  /// The target of the signals, which are made before the group exists. `close()` ends the reference cycle: a weak
+  /// reference would make each retain of the group, one per held connection, slower.
   private final class Relay: SignalTarget {
     var group: WaitingGroup?
     private let action: (WaitingGroup) -> Void

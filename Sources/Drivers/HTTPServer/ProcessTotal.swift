@@ -9,7 +9,7 @@ import Totals
 /// If the total is used up, a part of the heaviest client must yield, whichever loop has it. That loop is woken to give
 /// up the part. The part is removed from the total as soon as it is chosen.
 final class ProcessTotal: Sendable {
-  /// Which of its own parts yields if the client that needs more is itself the heaviest client.
+  /// Which part of the heaviest client yields if this client itself needs more.
   enum Order { case oldestFirst, newestFirst }
 
   /// The result of `LoopParts.add`.

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What a connection expects from its client. It determines the deadline.
+/// The part of a request that a connection expects next from its client. This determines the deadline.
 enum RequestPhase {
   /// The connection has been waiting for the next request since this time.
   case idle(MonotonicTime)
@@ -16,7 +16,7 @@ enum RequestPhase {
     }
   }
 
-  /// The time since when the client has sent no byte. Valid only if no byte of a request has arrived. nil while a body
+  /// The time since which the client has been silent, if no byte of the next request has arrived. nil while a body
   /// arrives.
   var idleStart: MonotonicTime? {
     switch self {

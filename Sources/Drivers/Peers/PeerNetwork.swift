@@ -174,7 +174,7 @@ package final class PeerNetwork: Sendable {
   func noteOtherSecret(of peer: SocketAddress, at now: MonotonicTime) {
     guard isDue(.otherSecret, at: now) else { return }
     logger?.warning(
-      "a gateway refuses the requests of this one, since it has another secret: let them use the same Redis",
+      "another gateway refuses requests of this gateway, since it has another secret: let both use the same Redis",
       [.text("address", peer.description)])
   }
 
@@ -246,6 +246,7 @@ package struct PeerMetrics: Sendable {
     refused = registry.counter(
       "drawbridge_peer_requests_refused_total", "Requests to the listener for gateways without a valid secret.")
     misdirected = registry.counter(
-      "drawbridge_peer_requests_misdirected_total", "Requests of other gateways for a session that is not here.")
+      "drawbridge_peer_requests_misdirected_total",
+      "Requests of other gateways for a session whose holder is not this gateway.")
   }
 }

@@ -247,8 +247,8 @@ package final class RedisStore: Sendable {
   package func drain() { _ = submissions.add(Command.drain) }
 
   /// Releases all sessions, and ends. The sockets of the sessions must be closed before this call. Calls `then` on the
-  /// store's loop at the end. If Redis does not work, the store ends only once Redis works again, so a caller should
-  /// wait no longer than for the shutdown of its sessions.
+  /// store's loop at the end. If Redis does not work, the store ends only once Redis works again. So a caller should
+  /// wait for the end no longer than the shutdown of its sessions may take.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
 
   /// Whether this gateway may write to the upstreams of its sessions now. Must be checked before each write.

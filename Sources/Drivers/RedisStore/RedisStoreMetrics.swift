@@ -40,7 +40,7 @@ package final class RedisStoreMetrics: Sendable {
           name,
           registry.histogram(
             "drawbridge_store_script_seconds",
-            "Time from sending a script to Redis to its reply, with the scripts that were sent before it.",
+            "Time from sending a script to Redis to its reply, including the time of scripts that were sent before it.",
             [("script", name)])
         )
       })
@@ -61,7 +61,7 @@ package final class RedisStoreMetrics: Sendable {
       "drawbridge_store_wait_short_total", "How often fewer replicas than required have confirmed a write in time.")
     registry.gauge(
       "drawbridge_store_heartbeat_age_seconds",
-      "Time since the last heartbeat that Redis has confirmed, 0 before the first. At four fifths of the lease, or a second before its end if that is less, the gateway closes its sessions."
+      "Time since the last heartbeat that Redis has confirmed, 0 before the first. The gateway closes its sessions after four fifths of store.lease, or a second before its end if that is earlier."
     ) { [weak self] in self?.heartbeatAge.seconds ?? 0 }
     registry.gauge("drawbridge_store_pending_bytes", "Bytes of changes that are not stored yet.") {
       [weak submissions] in

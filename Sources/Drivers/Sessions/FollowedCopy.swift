@@ -54,7 +54,7 @@ package final class FollowedCopy: Sendable {
     self.isAlwaysFollowed = isAlwaysFollowed
     lags = registry.histogram(
       "drawbridge_store_lag_seconds",
-      "Time from the arrival of a push at the holder until it is readable here, by their clocks. Of pushes that arrive together, the newest."
+      "Time from the arrival of a push at the holder until it is readable at this gateway, by the clocks of both gateways. Of pushes that arrive together, only the newest is counted."
     )
   }
 

@@ -205,7 +205,7 @@ package final class Session: Sendable {
     return ConcurrentInbox(epoch: Epoch(using: &generator), retention: retention, budget: budget)
   }
 
-  /// The prefix of the names of its settings.
+  /// The prefix of the names of the session's settings.
   package var settingPrefix: String {
     if let creation { return "profiles.\(creation.profile)." }
     return name == Self.defaultName ? "" : "sessions.\(name)."

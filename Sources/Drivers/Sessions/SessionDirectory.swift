@@ -133,7 +133,8 @@ package final class SessionDirectory: Sendable {
   func add(_ name: String, _ definition: SessionDefinition) -> SharedSlot? {
     guard !named.contains(where: { $0.name.elementsEqual(name.utf8) }), let standIn = Self.standInSettings else {
       created.log(
-        "a client has created a session at another gateway whose name is configured here", [.text("session", name)])
+        "a session that a client has created at another gateway has the name of a configured session",
+        [.text("session", name)])
       return nil
     }
     let plan = profiles.plan(of: definition)

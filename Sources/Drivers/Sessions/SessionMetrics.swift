@@ -110,7 +110,7 @@ enum SessionMetrics {
     ) { Double(figures.value.counts.available) }
     metrics.gauge(
       "drawbridge_session_desired",
-      "1 while the session should be open, 0 after an operator has closed it, and at gateways that are not its holder.",
+      "1 while the session should be open; 0 after an operator has closed it, and always at gateways that are not its holder.",
       labels
     ) { Double(figures.value.counts.desired) }
     metrics.gauge("drawbridge_queue_messages", "Messages queued for the upstream.", labels) {

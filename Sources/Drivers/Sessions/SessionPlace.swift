@@ -121,8 +121,8 @@ extension Session {
 
   /// Moves the session to another place. Only its owner calls this, on any thread.
   ///
-  /// Requests that wait at this gateway are notified. If a peer has forwarded such a request, it gets a response now,
-  /// and sends the request to another gateway. Before a session moves to this gateway, its state must have been
+  /// Requests that wait at this gateway are notified. If a peer has forwarded such a request, the peer gets a response
+  /// now, and sends the request to another gateway. Before a session moves to this gateway, its state must have been
   /// restored. Before it moves away, its connection to the upstream must have been closed.
   package func move(to place: SessionPlace) {
     guard placement.move(to: place) else { return }

@@ -143,8 +143,8 @@ package final class SharedSlot: Sendable {
       placement.place == .here ? 1 : 0
     }
     registry.gauge(
-      "drawbridge_session_term", "Term of the session's holder, as this gateway knows it; 0 while there is none.",
-      labels
+      "drawbridge_session_term",
+      "Term of the session's holder, as far as this gateway knows; 0 while the session has no holder.", labels
     ) { Double(placement.holder?.term ?? 0) }
   }
 

@@ -23,7 +23,7 @@ package final class LateCallTotal: Sendable {
 
 /// Counts the late calls of one session in a `LateCallTotal`.
 ///
-/// Sessions on different threads may be admitted at the same time, so together they may exceed the limit by one reply
+/// Sessions on different threads may add replies at the same time, so together they may exceed the limit by one reply
 /// each.
 struct LateCallShare: Sendable {
   private let total: LateCallTotal

@@ -297,7 +297,7 @@ package final class SessionHandle: Sendable {
     guarded.withLock { guarded in (0..<UInt64(count)).map { guarded.outbox.ledger.record(of: first + $0, now: now) } }
   }
 
-  /// Whether the state of a message is final or unknown.
+  /// Whether the state of a message is final, or the message is forgotten.
   package func isSettled(_ sequence: UInt64) -> Bool { readDeliveries { $0.isSettled(sequence) } }
 
   /// Calls `body` with the states of all deliveries, under the lock. A reader of many messages takes the lock only

@@ -42,8 +42,7 @@ package struct SessionStatus: Sendable {
   /// The last transitions, oldest first.
   package var history: [SessionTransition] { facts.transitions.entries }
 
-  /// - Parameter now: the time at which the session was created, and so the time since when it has been in its first
-  ///   state.
+  /// - Parameter now: the time at which the session was created, which is also the beginning of its first state.
   init(url: String, at now: MonotonicTime) {
     facts = Facts(url: url)
     figures.since = now

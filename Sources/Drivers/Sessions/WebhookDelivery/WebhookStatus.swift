@@ -33,7 +33,7 @@ package struct WebhookStatus: Sendable {
 final class WebhookMetricsTable: Sendable {
   private struct State {
     var metrics: [String: WebhookMetrics] = [:]
-    /// The webhooks of the present session, which owns this table.
+    /// The webhooks of the present session. The reference is weak, since these webhooks refer to this table.
     weak var webhooks: SessionWebhooks?
   }
 
@@ -93,7 +93,8 @@ final class WebhookMetrics: Sendable {
       Double(lag())
     }
     registry.gauge(
-      "drawbridge_webhook_disabled", "Whether the webhook is disabled, because its receiver responded with 410.", labels
+      "drawbridge_webhook_disabled",
+      "1 while the webhook is disabled, because its receiver responded with 410, otherwise 0.", labels
     ) { isDisabled() ? 1 : 0 }
   }
 

@@ -40,7 +40,7 @@ enum ConnectionEvent {
 enum FlushOutcome {
   case done
   /// No more bytes can be sent in this turn. The messages `returned` were removed from the output, since the kernel has
-  /// accepted no byte of them.
+  /// not begun to accept them.
   case blocked(returned: OutputMarks.Returned?)
   /// The connection is broken. `firstUnsent` is the first message that the kernel has not accepted completely; nil if
   /// it has accepted all messages.

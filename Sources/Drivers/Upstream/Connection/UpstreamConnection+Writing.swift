@@ -72,7 +72,8 @@ extension UpstreamConnection {
   /// Sends a ping of the protocol above WebSocket, unless too many earlier pings have got no pong. Returns false if the
   /// protocol has no pings.
   ///
-  /// - Parameter counter: the counter of the ping; nil for a heartbeat, which is sent in one order with the pings.
+  /// - Parameter counter: the counter of the ping; nil for a heartbeat. Pongs have no counter, so the order of pings
+  ///   and heartbeats relates each pong to its ping.
   func sendsMessagePing(_ counter: UInt64?) -> Bool {
     guard isOpen, let transport, let conversation, conversation.can(.messagePings) else { return false }
     guard let text = conversation.state.ping(counter), socket.canSend else { return true }
@@ -107,7 +108,7 @@ extension UpstreamConnection {
   }
 
   /// Sends messages ahead of the close frame. Sends none, and returns 0, if the upstream does not read: the end of the
-  /// connection does not wait for it.
+  /// connection must not wait for the upstream.
   func sendBeforeClose(_ messages: [ProtocolFrame]) -> Int {
     guard isOpen, socket.canSend, !socket.hasReceivedClose, let transport, priority.count == 0,
       transport.unsent < settings.highWater
@@ -251,7 +252,7 @@ extension UpstreamConnection {
     }
   }
 
-  /// Takes back from the output the messages of which the kernel has accepted no byte. These messages return to the
+  /// Takes back from the output the messages that the kernel has not begun to accept. These messages return to the
   /// outbox, where they can still expire. A message that is partly sent stays, since it must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }

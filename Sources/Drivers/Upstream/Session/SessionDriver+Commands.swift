@@ -85,7 +85,7 @@ extension SessionDriver: SignalTarget {
     runner.reconfigure(self.settings)
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
     if machine.isReplacementPostponed(now: loop.now) {
-      logger.info("a hand-over is in progress: the next one starts when it is complete", [])
+      logger.info("a hand-over is in progress: the next hand-over starts when this one is complete", [])
     }
   }
 }

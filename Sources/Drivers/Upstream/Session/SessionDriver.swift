@@ -179,7 +179,7 @@ final class SessionDriver {
       noteQueued(.setup(step: step), on: connection)
     case .close(let generation, let code):
       guard let connection = connection(generation) else { break }
-      // Not during the setup, and not if the upstream has ended the session.
+      // The messages of `on_close` are sent neither during the setup, nor after the upstream has ended the session.
       if connection.hasResubscribed, !isEnding { merger.sent(runner.sendLastMessages(on: connection)) }
       noteQueued(.close, on: connection)
       connection.sendClose(code)

@@ -28,10 +28,11 @@ extension GatewayServer {
   /// settings. `upstream` is applied by a new connection that replaces the old one. A session that is missing in the
   /// plan keeps running unchanged. If the settings are invalid, logs why and returns false.
   ///
-  /// A session keeps its connection if its `upstream` has not changed except for its topics. But if no setting has
-  /// changed since the start or the last SIGHUP, a SIGHUP gives every session a new connection: its reason may be a new
-  /// certificate or credential, whose files the gateway does not compare. This does not apply if the gateway has
-  /// meanwhile applied a change by itself, since operators and their tools send SIGHUP after each change.
+  /// A session keeps its connection if its `upstream` has not changed except for its topics. But a SIGHUP gives every
+  /// session a new connection if no setting has changed since the start or the last SIGHUP: the operator may have
+  /// replaced a certificate or credential, and the gateway does not compare their files. If the gateway has meanwhile
+  /// applied a change by itself, SIGHUP opens no new connections, since operators and their tools send SIGHUP after
+  /// each change.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)

@@ -37,8 +37,8 @@ extension GatewayServer {
       supervisor.notify(.reloading)
       let configuration = read()
       let isApplied = configuration.plan.map { self.reload($0, because: reason, &running) } ?? false
-      // Credential files take effect at once on SIGHUP, and before the reload is reported: then a new token is valid.
-      // After other events they take effect when they are known to be complete.
+      // Credential files take effect at once on SIGHUP, before the reload is reported, so a new token is then valid.
+      // After other events, a file takes effect when it is known to be complete.
       if reason == .signal { credentialFiles?.reload() }
       reloadStatus.record(isApplied)
       // An invalid configuration may not have been read to its end, so the files of the previous configuration stay

@@ -73,7 +73,7 @@ package enum Outcome {
   case stream(any Source)
 }
 
-/// What a held request or stream needs before its response or its next batch.
+/// The condition for the response of a held request, or for the next batch of a stream.
 package enum WaitStep {
   /// Nothing: the server continues now.
   case ready
@@ -102,7 +102,7 @@ package protocol WaitingRequest {
   /// What remains if the request now ends without its response. Read before `finish` and `abandon`.
   var residue: Residue { get }
 
-  /// Does what is possible now. The server calls this before and after it registers for notifications, after each
+  /// Acts as far as possible now. The server calls this before and after it registers for notifications, after each
   /// notification, and once with `.end` if the wait ends before the request is ready. It ignores the result of `.end`.
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep
 
@@ -110,7 +110,7 @@ package protocol WaitingRequest {
   /// Returns nil if it is not a stream; `finish` follows then. `response` is empty on entry.
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)?
 
-  /// Writes the response, and gives back what the wait has used. Called after `advance` was ready or had the cause
+  /// Writes the response, and releases the resources of the wait. Called after `advance` was ready or had the cause
   /// `.end`. `response` is empty on entry.
   func finish(at now: MonotonicTime, into response: inout Response)
 

@@ -5,7 +5,7 @@ import Threading
 /// A client's request to change the list of created sessions, or to look a session up. Thread-safe.
 package final class DefinitionRequest: Sendable {
   package enum Outcome: Hashable, Sendable {
-    /// Redis and its replicas have executed it.
+    /// Redis and its replicas have executed the request.
     case done
     /// A session of this name exists. The value is its definition; nil if the definition cannot be read.
     case exists(SessionDefinition?)

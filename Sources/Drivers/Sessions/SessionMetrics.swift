@@ -58,8 +58,8 @@ extension SessionEntry {
   }
 }
 
-/// Sums over all sessions. `pushes` counts since the start and includes ended sessions; the other values are of the
-/// present sessions.
+/// Sums over all sessions. `pushes` counts since the start and includes ended sessions; the other values are
+/// sums over the present sessions.
 package struct SessionSums: Sendable {
   package let ready: Int
   package let pushes: UInt64

@@ -233,8 +233,8 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Starts the session on its loop. Unless an operator has closed the session, it connects, or is idle until it is
-  /// needed if it connects on demand.
+  /// Starts the session on its loop. The session connects, unless an operator has closed it. A session that connects on
+  /// demand is idle until it is needed.
   ///
   /// - Parameter resolver: the resolver of all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {

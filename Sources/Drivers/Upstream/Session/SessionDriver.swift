@@ -36,7 +36,7 @@ final class SessionDriver {
   private(set) var connections: [UpstreamConnection] = []
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
-  /// The time that is reserved for the next attempt, if the limit of its host has delayed it.
+  /// The time that is reserved for the next attempt, if the limit of the host has delayed this attempt.
   private var ticket: HostAttemptLimiter.Ticket?
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
@@ -271,7 +271,7 @@ final class SessionDriver {
     handle.endCalls(of: connection.generation)
   }
 
-  /// Settles the messages of a predecessor. Called when its successor stops sending, too. A message that the
+  /// Settles the messages of a predecessor. Also called when its successor stops sending. A message that the
   /// predecessor has written in part returns to the queue, so the rest of that message must not be written any more.
   private func settlePredecessor(_ generation: Generation) {
     let connection = connection(generation)

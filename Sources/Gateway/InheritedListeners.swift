@@ -33,7 +33,7 @@ extension GatewaySettings.Listeners {
     }
   }
 
-  /// Returns `problem` with the name of the inherited socket added, if it concerns the address of such a socket.
+  /// Returns `problem`. If it concerns the address of an inherited socket, the name of this socket is added.
   func naming(_ inherited: InheritedSockets, in problem: SettingProblem) -> SettingProblem {
     guard case .item(let index) = problem.subject,
       let role = Self.roles.first(where: { "listeners.\($0.name)" == problem.key }),

@@ -191,7 +191,7 @@ extension HTTPConnection {
   }
 
   /// Adds the output that the kernel has not accepted to the total of unsent responses. Returns nil if the client must
-  /// be reset because of it.
+  /// be reset because of this.
   @inline(never)
   private func addUnsent() -> LoopPart? {
     let admission = worker.slowReaders.add(channel, unsentBytes, by: origin, worker.responder(of: self))

@@ -224,7 +224,7 @@ final class HTTPConnection: LoopTask {
     return ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
   }
 
-  /// Passes a large body to another thread for preparation. Returns whether the request waits for that.
+  /// Passes a large body to another thread for preparation. Returns whether the request waits for it.
   private func beginPreparation() -> Bool {
     guard mayTakeLong, case .accepted(let exchange) = current, let body = exchange.body, body.mayTakeLong,
       let preparation = worker.application.preparation(of: exchange)

@@ -7,7 +7,7 @@ package struct HTTPListener: Sendable {
   /// `peer` is for other gateways, which forward requests of their clients.
   package enum Role: Sendable { case client, management, peer }
 
-  /// From where clients can reach a listener. Each of these reaches includes the clients of the reach before it.
+  /// From where clients can reach a listener. Each reach includes the clients of the reaches listed before it.
   package enum Reach: UInt8, Sendable, Comparable {
     /// A Unix-domain socket. Browsers cannot connect to it.
     case local

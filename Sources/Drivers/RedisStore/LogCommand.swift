@@ -32,8 +32,8 @@ package enum LogStream {
   case changes
 }
 
-/// A command to a log, which is executed completely or not at all. The scripts in
-/// `Sources/Machines/Replication/Scripts` define the effects.
+/// A command to a log. It is executed completely or not at all. The scripts in `Sources/Machines/Replication/Scripts`
+/// define the effects.
 package enum LogCommand {
   // The gateways. Replies: `gateways`, `value`.
   /// - `forgetting`: the gateways whose entries are removed unless they have changed.

@@ -39,7 +39,7 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// the store.
   func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
 
-  /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called for it.
+  /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called then.
   /// Entries that are submitted from now on are not stored.
   ///
   /// - Parameter code: the close code for the upstream.
@@ -298,8 +298,8 @@ package final class RedisStore: Sendable {
   func report(damage: String?) { condition.withLock { $0.damage = damage } }
 }
 
-/// The signal of a driver, which is created on its loop. Commands that are submitted before the signal exists wait for
-/// the driver's first turn.
+/// The signal of a driver. The signal is created on the loop of the driver. Commands that are submitted before that
+/// wait for the driver's first turn.
 private final class SignalBox: Sendable {
   private let signal = Locked<Signal?>(nil)
 

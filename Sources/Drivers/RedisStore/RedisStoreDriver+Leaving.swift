@@ -3,7 +3,7 @@ import Replication
 
 /// Sessions that are lost, released, damaged or no longer followed.
 extension RedisStoreDriver {
-  /// Ends the tenure of this gateway, which is a candidate again unless it has released the session.
+  /// Ends the tenure of this gateway. The gateway is a candidate again, unless it has released the session.
   func remove(_ session: LocalSession, _ loss: SessionLoss) {
     let wasReported = session.isReported
     release(session.abandon())

@@ -152,8 +152,8 @@ package final class ConcurrentConsumers: Sendable {
     clock.notify()
   }
 
-  /// Releases the signal of the timer, which refers to the timer: the two form a reference cycle. Called on the
-  /// session's loop.
+  /// Releases the signal of the timer. The signal and the timer refer to each other: they form a reference cycle.
+  /// Called on the session's loop.
   func stop() {
     let clock = state.withLock { $0.clock.take() }
     clock?.close()

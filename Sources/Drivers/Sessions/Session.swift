@@ -159,8 +159,8 @@ package final class Session: Sendable {
   }
 
   private func resume(_ opened: OpenedJournal, _ settings: PreparedSettings) {
-    // The store has recorded no gap if the protocol of the stored state can resume. But now another protocol is
-    // configured, which cannot resume from that state, so the gap is recorded here.
+    // If the protocol of the stored state can resume, the store has recorded no gap. If another protocol is configured
+    // now, it cannot resume from that state, so the gap is recorded here.
     if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
     opened.journal.observe(self)
     // The store may have changed before `observe` was called, and the session was not notified of these changes.

@@ -113,7 +113,7 @@ package final class SharedSlot: Sendable {
 
   /// The parts that all sessions of a slot use.
   struct Parts: Sendable {
-    /// The place of the session. Forwarded requests wait on it.
+    /// The place of the session. Forwarded requests wait for its changes.
     let placement = SessionPlacement(.nowhere, isShared: true)
     /// This gateway's copy of the pushes of other holders.
     let copy: FollowedCopy

@@ -38,7 +38,7 @@ package struct PostedMessages: Sendable {
 
   /// - Parameters:
   ///   - timeToLive: zero if the messages must be sent at once or not at all; nil for no expiry.
-  ///   - key: the idempotency key of the request, which is stored with its messages.
+  ///   - key: the idempotency key of the request. It is stored with the messages.
   ///   - client: the client whose share of the queue the messages use; 0 if clients cannot be distinguished.
   package init(
     _ payloads: Payloads, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,

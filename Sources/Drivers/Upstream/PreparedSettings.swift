@@ -75,7 +75,7 @@ package final class PreparedSettings: Sendable {
     ProtocolStep(step, of: declaration)
   }
 
-  /// The kind of the upstream, which decides the form of stored messages.
+  /// The kind of the upstream. It decides the form of stored messages.
   package var kind: UpstreamKind { value.conventions.kind }
 
   /// The prepared settings of one created session. This object has the settings of the session's profile, and the

@@ -32,7 +32,7 @@ struct EventState: Sendable {
   /// Acknowledgements of clients that may still be in the queue, by the numbers of their messages. If an
   /// acknowledgement ends in the queue, clients may send it again.
   var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
-  /// The size of `queued` at which entries are removed whose messages have left the queue.
+  /// When `queued` has this size, the entries whose messages have left the queue are removed.
   var nextPurge = EventState.purgeMinimum
   static var purgeMinimum: Int { 256 }
 }

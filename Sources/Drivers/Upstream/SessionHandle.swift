@@ -211,8 +211,8 @@ package final class SessionHandle: Sendable {
       lineLimiter: lineLimiter, lateCalls: lateCalls)
   }
 
-  /// One of several handles of a session, each of which replaces the previous handle. The owner of the handles
-  /// registers the metrics, which all these handles use.
+  /// One of several handles of a session, which replace each other. The owner of the handles registers the metrics,
+  /// which all these handles use.
   ///
   /// - Parameters:
   ///   - opened: the journal; nil if the holder is another gateway, in which case the handle is never started and
@@ -537,7 +537,7 @@ extension SessionHandle.Guarded {
   }
 
   /// Records that the upstream is needed. Returns the signal that wakes the driver; nil if the driver was already woken
-  /// for that.
+  /// for this reason.
   fileprivate mutating func requestConnection() -> Signal? {
     guard !isConnectionRequested else { return nil }
     isConnectionRequested = true

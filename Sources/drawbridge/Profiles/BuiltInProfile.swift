@@ -1,6 +1,6 @@
 import Configuration
 
-/// A configuration for one kind of upstream that is part of the program. `config/profiles` has the files.
+/// A configuration that is part of the program, for one kind of upstream. `config/profiles` has the files.
 struct BuiltInProfile: Sendable {
   /// The name of its file, without `.yaml`.
   let name: String

@@ -124,8 +124,8 @@ package final class SessionWebhooks: Sendable {
 
   fileprivate var isAborted: Bool { state.withLock { $0.isAborted } }
 
-  /// Releases the signal of the runner, which refers to the runner: the two form a reference cycle. Called on the
-  /// session's loop.
+  /// Releases the signal of the runner. The signal and the runner refer to each other: they form a reference cycle.
+  /// Called on the session's loop.
   fileprivate func detach() {
     let signal = state.withLock { $0.signal.take() }
     signal?.close()

@@ -27,8 +27,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private let lineLimiter = LogLineLimiter()
   private var plan: WebhookPlan
   private var machine: WebhookMachine
-  /// The receive of the driver, which is held from `start` to `stop`. While it is held, the consumer does not become
-  /// idle.
+  /// The receive of the driver. It is held from `start` to `stop`, so that the consumer does not become idle.
   private var turn: ReceiveTurn?
   private var listener: Notifier.Listener?
   private var signal: Signal?

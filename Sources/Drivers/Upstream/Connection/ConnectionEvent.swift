@@ -10,7 +10,7 @@ enum ConnectionEvent {
   case prepared
   case advanced(AttemptPhase)
   indirect case upgraded(ClientHandshake.Agreement)
-  // The attempt ended without `upgraded`, and the connection ends with it.
+  // The attempt has ended without `upgraded`, and so has the connection.
   indirect case redirected(WebSocketURL)
   indirect case failed(AttemptReport)
 

@@ -46,7 +46,7 @@ final class StatusBoard {
     published = figures
     let (since, desired) = (guarded.status.figures.since, guarded.status.figures.desired)
     guarded.status.figures = figures
-    // Before its first transition, the machine has no such time.
+    // Before its first transition, the machine has no value for `since`.
     guarded.status.figures.since = max(since, figures.since)
     // A desired state that a command requests is shown from the request until the machine has processed the command.
     if !guarded.commands.isEmpty { guarded.status.figures.desired = desired }

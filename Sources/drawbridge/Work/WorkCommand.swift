@@ -55,8 +55,9 @@ final class WorkCommand {
     flags: [ClientOptions.session, parallel, topic, start, visibility, maxDeliveries, orderBy]
       + ClientOptions.connectionFlags,
     notes: """
-      Flags for the settings of the consumer also change a consumer that exists, except --start. Without such flags, it
-      keeps its settings. docs/consumers.md explains consumers.
+      Flags for the settings of the consumer also change a consumer that exists, with two exceptions: --start has no effect
+      then, and a different --order-by is refused. Without such flags, the consumer keeps its settings. docs/consumers.md
+      explains consumers.
       """,
     exitCodes: [
       Command.ExitCode(ExitCode.ok, "ended by a signal; every received push is settled"), .usage,

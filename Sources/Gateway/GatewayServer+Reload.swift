@@ -9,7 +9,6 @@ import UpstreamSession
 
 /// The settings of a running process, which a reload can change.
 struct RunningSettings {
-  /// The settings in effect.
   var effective: GatewaySettings
   /// The settings as they were read at the start or on the last SIGHUP. A reload because of a changed file does not
   /// alter this value.

@@ -17,10 +17,8 @@ package struct ReadConfiguration: Sendable {
 
 /// The main thread between start and shutdown.
 extension GatewayServer {
-  /// The cause of a reload.
   enum ReloadReason {
     case signal
-    /// A file of the configuration has changed.
     case changedFile
   }
 

@@ -302,7 +302,6 @@ final class ConnectionLayers {
     return send(tls, channel)
   }
 
-  /// Sends the pending ciphertext.
   func sendPending(to channel: Channel) -> OutputQueue.FlushResult { tls.map { send($0, channel) } ?? .done }
 
   private func send(_ tls: TLSConnection, _ channel: Channel) -> OutputQueue.FlushResult {

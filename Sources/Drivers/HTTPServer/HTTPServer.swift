@@ -162,7 +162,6 @@ package final class HTTPServer: Sendable {
     if isDrained { drainEnd.withLock { $0 }?() }
   }
 
-  /// The open connections of a role.
   func connections(of role: HTTPListener.Role) -> ProcessTotal {
     switch role {
     case .client: clients

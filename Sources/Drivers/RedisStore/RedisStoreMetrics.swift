@@ -5,7 +5,6 @@ import Reactor
 import Submissions
 import Synchronization
 
-/// The metrics of a store in Redis.
 package final class RedisStoreMetrics: Sendable {
   private let writes: Histogram
   private let bytes: Counter

@@ -184,7 +184,6 @@ package final class SessionDirectory: Sendable {
     }
   }
 
-  /// The configured sessions and the created sessions.
   private var everySession: [Session] { all + created.all }
 
   /// Reports a change of links, addresses or routes of this machine.

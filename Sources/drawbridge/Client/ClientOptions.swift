@@ -92,7 +92,6 @@ struct ClientOptions {
   }
 }
 
-/// The parameters of a query.
 struct Query {
   private(set) var text = ""
 

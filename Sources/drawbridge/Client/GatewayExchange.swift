@@ -3,7 +3,6 @@ import HTTPCodec
 import Host
 import Reactor
 
-/// A request to a gateway.
 struct GatewayRequest {
   var method = "GET"
   /// Path and query.

@@ -3,7 +3,6 @@ import HTTPCodec
 
 /// `drawbridge send`.
 enum SendCommand {
-  /// The default time to wait for a state.
   private static let defaultWait = TimeSpan.seconds(25)
   /// How much longer the response may take than the wait that was requested.
   private static let margin = TimeSpan.seconds(10)

@@ -93,7 +93,6 @@ final class WorkCommand {
   private let name: String
   private let words: [String]
   private let arguments: Arguments
-  /// The path of the consumer.
   private let path: String
   private var queue = WorkQueue(parallel: 1, visibility: .seconds(30))
   private var processes: [Int32: PushProcess] = [:]

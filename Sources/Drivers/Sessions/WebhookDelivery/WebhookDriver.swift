@@ -48,7 +48,6 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     let verdict: WebhookVerdict
     /// Whether the response to this attempt has disabled the webhook.
     let isDisabling: Bool
-    /// The endpoint of the request.
     let endpoint: HTTPEndpoint
   }
 

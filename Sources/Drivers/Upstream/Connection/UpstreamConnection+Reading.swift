@@ -9,7 +9,6 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// Reads from the upstream.
 extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 

@@ -32,7 +32,6 @@ final class UpstreamConnection: TurnEndTarget {
 
   /// The connection attempt; nil when the connection is open or discarded.
   private var attempt: ConnectionAttempt?
-  /// The secrets of this connection.
   private(set) var secrets = TemplateValues()
   /// The application protocol; nil if every message is sent and passed on unchanged.
   let conversation: Conversation?

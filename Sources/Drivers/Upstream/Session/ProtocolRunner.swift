@@ -347,6 +347,5 @@ final class ProtocolRunner {
     countedSubscriptions = subscriptions
   }
 
-  /// The session has ended.
   func end() { count(0) }
 }

@@ -112,7 +112,7 @@ async def test_reload_says_whether_the_configuration_is_in_effect(start, upstrea
 
 async def test_a_reload_without_a_changed_setting_opens_new_connections(gateway):
     _, text, _ = await run("reload", "--help")
-    assert "every session gets one" in " ".join(text.split())
+    assert "every session gets a new connection" in " ".join(text.split())
     assert (await run("reload", "--url", gateway.url()))[0] == 0
 
     async def causes():

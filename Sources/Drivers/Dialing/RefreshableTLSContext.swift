@@ -3,7 +3,7 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// The TLS context for one version of TLS settings. All sessions with equal TLS settings use the same object. The
+/// The TLS context for one set of TLS settings. All sessions with equal TLS settings use the same object. The
 /// context is rebuilt when one of its files has changed.
 ///
 /// The object belongs to `PreparedSettings`. A connection attempt refreshes the context that belongs to its own
@@ -33,7 +33,7 @@ package final class RefreshableTLSContext: Sendable {
     return refreshed
   }
 
-  /// A context for one attempt.
+  /// Makes a context that only one connection attempt uses.
   package static func make(
     _ settings: TLSClientSettings, until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
   ) async throws(DialError) -> TLSContext {
@@ -46,8 +46,8 @@ package final class RefreshableTLSContext: Sendable {
 
   private typealias Built = Result<TLSContext, TLSSettingsError>
 
-  /// The subject of the error if the creation of a context hangs. It is the system's store, since OpenSSL itself reads
-  /// that store.
+  /// The subject of the error if the creation of a context hangs: the system's certificates, since OpenSSL itself reads
+  /// them.
   private static var storeSubject: String { "the system's certificates" }
 
   private static func building(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) -> BlockingWork<Built> {

@@ -62,7 +62,7 @@ package final class ForwardedExchange: LoopTask {
 
   // MARK: Events
 
-  /// Ends the exchange without an outcome, because the client is gone or its deadline has passed. A request that is on
+  /// Ends the exchange without an outcome, because the client is gone or the deadline has passed. A request that is on
   /// its way to a peer is cancelled.
   package func cancel() {
     guard outcome == nil, !isCancelled else { return }

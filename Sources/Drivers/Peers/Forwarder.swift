@@ -14,7 +14,7 @@ package final class Forwarder {
   /// an outcome wakes only few other requests.
   private static var laneCount: Int { 64 }
   /// Above this number of addresses, addresses without a connection are dropped. Without that, the number would grow,
-  /// since gateways that are replaced get new addresses.
+  /// since a gateway that replaces another gateway may have a new address.
   private static var addressesKept: Int { 64 }
 
   package let network: PeerNetwork

@@ -205,7 +205,7 @@ package final class PeerNetwork: Sendable {
 
 /// Metrics of the requests between gateways.
 package struct PeerMetrics: Sendable {
-  /// Requests to the listener for peers without a valid secret.
+  /// Requests without a valid secret to the listener for peers.
   package let refused: Counter
   /// Requests of peers for a session that is not local.
   package let misdirected: Counter
@@ -242,9 +242,9 @@ package struct PeerMetrics: Sendable {
       "drawbridge_forwarded_response_bytes",
       "Contents of responses that are being received from other gateways, in bytes.")
     connections = registry.gauge(
-      "drawbridge_peer_connections", "Connections with other gateways that have a forwarded request.")
+      "drawbridge_peer_connections", "Connections that carry a forwarded request to another gateway.")
     refused = registry.counter(
-      "drawbridge_peer_requests_refused_total", "Requests to the listener for gateways without a valid secret.")
+      "drawbridge_peer_requests_refused_total", "Requests without a valid secret to the listener for other gateways.")
     misdirected = registry.counter(
       "drawbridge_peer_requests_misdirected_total",
       "Requests of other gateways for a session whose holder is not this gateway.")

@@ -18,8 +18,8 @@ extension GatewayServer {
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
   /// How long requests of other gateways get 421 after the sessions were released. Within this time, the other gateways
   /// learn of the release from Redis. That takes one notification and one read, a few milliseconds in one network. This
-  /// gateway does not read a request that arrives after this time. The gateway that sent it must assume that it may
-  /// have been executed.
+  /// gateway does not read a request that arrives after this time. The gateway that sent the request must then assume
+  /// that the request may have been executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
   /// Interval of log lines about a step that still waits.
   private static var progressInterval: TimeSpan { .seconds(2) }

@@ -27,7 +27,7 @@ extension GatewayServer {
 
   /// Opens the file of the store. Returns nil unless sessions are stored in a file.
   ///
-  /// - Parameter isSuccessor: whether the process takes over the sockets of another process, which may have the file
+  /// - Parameter isSuccessor: whether the process has inherited the sockets of another process, which may have the file
   ///   open until its shutdown ends.
   static func openStore(
     _ settings: GatewaySettings, isSuccessor: Bool, logger: Logger, metrics: MetricsRegistry

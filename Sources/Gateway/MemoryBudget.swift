@@ -10,8 +10,8 @@ import Webhooks
 /// The maximum memory that the settings allow the process to use, compared with the memory limit of its control group.
 /// Above this limit, the kernel kills the process.
 ///
-/// This sum has the memory that settings limit. It does not have the memory of calls and consumers, whose limits are
-/// fixed (docs/threat-model.md). Of the kernel's socket buffers, it has only the memory of an idle connection.
+/// The sum includes the memory that settings limit. It does not include the memory of calls and consumers, whose limits
+/// are fixed (docs/threat-model.md). Of the kernel's socket buffers, it includes only the memory of an idle connection.
 struct MemoryBudget: Equatable {
   struct Part: Equatable {
     /// The setting that determines the size most directly.

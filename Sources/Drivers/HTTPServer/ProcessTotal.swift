@@ -108,7 +108,7 @@ final class ProcessTotal: Sendable {
   ) {
     while let part = total.yield(for: order == .newestFirst ? handle : nil) {
       yielded.add()
-      // If the caller's own part yields, the caller gets this from the result, and need not be woken.
+      // If the caller's own part yields, the result says so, and the caller need not be woken.
       if part.owner != member.owner || part.loop !== member.loop { part.loop.append(part.owner) }
     }
     used.set(total.used)

@@ -8,8 +8,8 @@ import Metrics
 import Threading
 import Totals
 
-/// This gateway's view of the other gateways: the address at which they reach it, the secret by which gateways
-/// recognise each other, and the limits of forwarded requests. All event loops use it.
+/// This gateway's view of the other gateways: the address at which the other gateways reach this gateway, the secret by
+/// which gateways recognise each other, and the limits of forwarded requests. All event loops use it.
 package final class PeerNetwork: Sendable {
   package struct Limits: Sendable {
     /// How long a request waits for a holder of its session. This is one second longer than the replacement of a lost

@@ -21,8 +21,8 @@ package final class ConcurrentInbox: Sendable {
     var dropped: [RetainedMessage] = []
     /// Whether the session is closed, so that no push is appended any more.
     var isClosed = false
-    /// The cursor from which a later connection resumes. It is stored with the next push. nil if it has not changed
-    /// since the last push. Used only if the inbox is stored.
+    /// The upstream's cursor, from which a later connection resumes. It is stored with the next push. nil if it has not
+    /// changed since the last push. Used only if the inbox is stored.
     var resumeCursor: [UInt8]?
     /// The ticket of the last push. Used only if the inbox is stored.
     var lastTicket: JournalTicket?

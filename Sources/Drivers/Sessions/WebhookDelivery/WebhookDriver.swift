@@ -114,7 +114,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     for client in busy.values { client.cancel() }
   }
 
-  /// Creates the consumer of the webhook, or takes over a consumer of this name.
+  /// Creates the consumer of the webhook, or uses an existing consumer of this name.
   ///
   /// - Parameter isNewWorker: whether leases that the consumer has are from an earlier process.
   private func takeConsumer(isNewWorker: Bool) {

@@ -238,7 +238,7 @@ async def test_a_session_without_a_configuration_is_kept_until_its_deadline(gate
     status, output, _ = await run("store", "check", store_path)
     assert status == 0
     assert "session 'kept'" in output
-    assert "the configuration has not had it for 0 days" in output
+    assert "the configuration has not had this session for 0 days" in output
     gateway = await gateway_for(upstream, config=sessions("other"), env={**env, "DRAWBRIDGE_STORE_KEEP_UNUSED": "0s"})
     (line,) = lines(gateway, "were removed from the store")
     assert (line["sessions"], line["count"]) == ("kept", 1)

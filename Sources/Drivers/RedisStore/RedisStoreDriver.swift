@@ -152,7 +152,7 @@ final class RedisStoreDriver {
           self.flight = flight
           departure = loop.now
           let isSent = flight.depart(over: sharedLog, on: .journals) { [unowned self] in landed($0) }
-          if !isSent { return sharedLog.reset("too much was sent") }
+          if !isSent { return sharedLog.reset("not all commands could be sent") }
         }
       }
       guard hasTaken else { break }

@@ -66,7 +66,7 @@ struct StoreConditions {
     return note(
       .replicas, count <= required, after: Self.replicasPatience, now: now,
       "Redis has no spare replica: if it loses a replica, nothing is stored until the replica is back (store.wait_replicas)",
-      "Redis has replicas to spare", [.number("replicas", count), .number("wait_replicas", required)])
+      "Redis has a spare replica again", [.number("replicas", count), .number("wait_replicas", required)])
   }
 
   /// - Parameters:
@@ -110,7 +110,7 @@ struct StoreConditions {
   mutating func observed(ownAddress: String, isUnreachable: Bool, now: MonotonicTime) -> Notice? {
     note(
       .ownAddress, isUnreachable, after: Self.unreachablePatience, now: now,
-      "no other gateway can reach this gateway: set listeners.peer_address to an address that they can reach",
+      "no other gateway can reach this gateway: set listeners.peer_address to an address that the other gateways can reach",
       "other gateways can reach this one", [.text("address", ownAddress)])
   }
 

@@ -171,7 +171,7 @@ enum SessionMetrics {
     ) { Double(figures.value.counts.redeliveries) }
     for (index, state) in DeliveryState.allCases.enumerated() {
       metrics.counter(
-        "drawbridge_outbound_messages_total", "Messages for the upstream that entered each state.",
+        "drawbridge_outbound_messages_total", "Messages for the upstream, by the state that they have entered.",
         labels + [(name: "state", value: state.name)]
       ) { Double(figures.value.counts.messages[index]) }
     }

@@ -60,7 +60,7 @@ package final class UpstreamMetrics: Sendable {
       "drawbridge_subscriptions", "Subscriptions of clients that are sent again on a new connection.", labels)
     ignoredPackets = registry.counter(
       "drawbridge_upstream_ignored_packets_total",
-      "Packets of a Socket.IO upstream without a meaning, such as packets of a namespace that is not joined.", labels)
+      "Ignored packets of a Socket.IO upstream, such as packets of a namespace that is not joined.", labels)
     confirmations = registry.histogram(
       "drawbridge_confirmation_seconds",
       "Time from the sending of a message until the pong that confirms it. One observation per pong, of the oldest message that it confirms."
@@ -90,7 +90,7 @@ package final class UpstreamMetrics: Sendable {
     }
     for state in DeliveryState.allCases {
       registry.counter(
-        "drawbridge_outbound_messages_total", "Messages for the upstream that entered each state.",
+        "drawbridge_outbound_messages_total", "Messages for the upstream, by the state that they have entered.",
         labels + [("state", state.name)]
       ) { [weak handle] in Double(handle?.total(state) ?? 0) }
     }

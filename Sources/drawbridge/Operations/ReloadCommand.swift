@@ -11,7 +11,8 @@ enum ReloadCommand {
   static let command = Command(
     "reload",
     summary: "let a running gateway read its configuration again",
-    purpose: "let a running gateway read its configuration again, as SIGHUP does, and say whether it is in effect.",
+    purpose:
+      "let a running gateway read its configuration again, as SIGHUP does, and say whether the configuration is in effect.",
     examples: ["drawbridge reload", "drawbridge reload --url https://gateway.example --token-file admin.token"],
     text: """
       If the new configuration is not valid, the old one remains in effect, and the log of the gateway has the errors.

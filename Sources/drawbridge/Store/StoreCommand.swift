@@ -132,7 +132,7 @@ enum StoreCommand {
           + "\(counted(session.queued, "message")) queued; \(counted(session.consumers.count, "consumer"))")
       if let since = session.unusedSince {
         let days = max(0, ProcessInformation.wallClockMilliseconds() - since) / 86_400_000
-        Terminal.print("  the configuration has not had it for \(counted(Int(days), "day"))")
+        Terminal.print("  the configuration has not had this session for \(counted(Int(days), "day"))")
       }
       for consumer in session.consumers {
         Terminal.print(

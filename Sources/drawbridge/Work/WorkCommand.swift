@@ -408,7 +408,7 @@ final class WorkCommand {
       ? Set(results.filter { $0.integer("status") == 409 }.compactMap { $0.text("lease") }) : Set(all)
     if !lost.isEmpty {
       Terminal.note(
-        "\(Words.count(lost.count, "lease")) had ended before the settlement: the push of such a lease may be delivered again")
+        "\(Words.count(lost.count, "lease")) had ended before the settlement, so pushes may be delivered again")
     }
     queue.sent(request, lost: lost, at: ProcessInformation.monotonicTime())
   }

@@ -83,7 +83,7 @@ final class WebhookMetrics: Sendable {
         (
           result,
           registry.counter(
-            "drawbridge_webhook_attempts_total", "Requests to webhooks that ended, by result.",
+            "drawbridge_webhook_attempts_total", "Finished requests to webhooks, by result.",
             labels + [("result", result.rawValue)])
         )
       })

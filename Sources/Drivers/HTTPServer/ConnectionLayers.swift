@@ -242,8 +242,8 @@ final class ConnectionLayers {
     handshake = nil
   }
 
-  /// Sends the TLS alert about the error. If the client has sent a request in plain HTTP, sends an HTTP response instead, which a browser
-  /// shows.
+  /// Sends the TLS alert about the error. If the client has sent a request in plain HTTP, sends an HTTP response
+  /// instead, which a browser shows.
   private func refuse(_ tls: TLSConnection, _ channel: Channel, plain: Bool) {
     guard plain else {
       _ = send(tls, channel)

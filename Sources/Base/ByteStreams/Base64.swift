@@ -64,7 +64,7 @@ package enum Base64 {
     _ = decode(digits, .standard) { output.append($0) }
   }
 
-  /// Returns the bytes that `text` encodes. Returns nil unless `text` is their canonical encoding: padded, and with the
+  /// Returns the bytes that `text` encodes. Returns nil unless `text` is a canonical encoding: padded, and with the
   /// unused bits of the last digit zero.
   package static func decode(_ text: Span<UInt8>) -> [UInt8]? {
     guard text.count % 4 == 0 else { return nil }

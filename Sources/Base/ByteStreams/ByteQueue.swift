@@ -1,6 +1,6 @@
 /// A growable byte buffer with a single owner. Bytes are appended at the end and consumed from the front.
 ///
-/// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection holds no
+/// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection has no
 /// buffer. Consuming only advances an offset. Bytes move to the front only when room at the end is needed.
 @safe
 @usableFromInline
@@ -182,7 +182,7 @@ package struct ByteQueue: ~Copyable {
     reserve(max(minimum, 1))
     let room = unsafe UnsafeMutableRawBufferPointer(start: base.unsafelyUnwrapped + tail, count: capacity &- tail)
     let written = unsafe body(room)
-    precondition(written >= 0 && written <= room.count, "wrote past the room that was given")
+    precondition(written >= 0 && written <= room.count, "wrote past the end of the room")
     tail &+= written
     return written
   }

@@ -1,4 +1,5 @@
-/// The payload of one message, in up to three parts. A large content is thus not copied in order to put text around it.
+/// The payload of one message, in up to three parts. So text can be put around a large content without a copy of the
+/// content.
 package struct MessageParts: ~Escapable {
   package let head: Span<UInt8>
   package let content: Span<UInt8>

@@ -43,7 +43,7 @@ package struct MonotonicTime: Hashable, Comparable, Sendable {
   }
 }
 
-/// A duration in nanoseconds. It has 64 bits; `Duration` has 128.
+/// A duration in nanoseconds, in 64 bits. The standard library's `Duration` has 128.
 @frozen
 @usableFromInline
 package struct TimeSpan: Hashable, Comparable, Sendable {

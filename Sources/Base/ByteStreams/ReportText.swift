@@ -2,8 +2,8 @@
 ///
 ///     "the upstream responded with \(quoted: reason) instead of …"
 ///
-/// A peer may repeat secrets that it received, so secrets are masked within quotes. The program's own words are not
-/// searched: a user's secret may be `pass`, which is part of `password`.
+/// A peer may repeat secrets that it received, so secrets are masked in the quoted parts. The program's own words are
+/// not searched: a user's secret may be `pass`, which is part of `password`.
 package struct ReportText: Hashable, Sendable, ExpressibleByStringInterpolation, CustomStringConvertible {
   private struct Part: Hashable, Sendable {
     var text: String

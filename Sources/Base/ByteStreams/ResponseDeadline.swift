@@ -11,8 +11,8 @@
 /// not respond.
 ///
 /// Positions count the bytes of a connection's output from its beginning. The owner reports positions with `queued` and
-/// `acknowledged`, at the latest when the deadline has passed. After the reports it reads the deadline again, which may
-/// be later now.
+/// `acknowledged`, at the latest when the deadline has passed. After that, the owner reads the deadline again, because
+/// the reports may have extended it.
 package struct ResponseDeadline: Sendable {
   /// The slowest expected rate, in bytes per second, at which a peer empties the buffers on the way. A slower peer is
   /// disconnected during a large message. A higher minimum would disconnect upstreams that are behind a proxy and a

@@ -2,8 +2,8 @@
 /// ring grows by doubling and never shrinks.
 ///
 /// An index is absolute: the first element ever appended has index 0, and an element keeps its index until it is
-/// removed. A removed element is overwritten with `filler`, which releases what it referred to. Inlinable, so that
-/// callers specialise it.
+/// removed. A removed element is overwritten with `filler`, which releases the objects that the element referred to.
+/// The type is inlinable, so that callers specialise it.
 @usableFromInline
 package struct RingDeque<Element> {
   @usableFromInline let filler: Element

@@ -50,8 +50,8 @@ extension TimeSpan {
     return "\(milliseconds)ms"
   }
 
-  /// The number of seconds with three digits, but at least whole seconds and at most microseconds: `0.000213`, `1.25`,
-  /// `12.5`, `600`.
+  /// The number of seconds, rounded to three significant digits, but never coarser than seconds or finer than
+  /// microseconds: `0.000213`, `1.25`, `12.5`, `600`.
   package var secondsText: String {
     var microseconds = (nanoseconds.magnitude + 500) / 1_000
     var unit: UInt64 = 1

@@ -24,7 +24,7 @@ package final class PublicKey: Sendable {
       case .modulusSize:
         "the RSA modulus must have \(PublicKey.modulusBits.lowerBound) to \(PublicKey.modulusBits.upperBound) bits"
       case .modulusEven: "the RSA modulus must be odd"
-      case .exponent: "the RSA exponent must be odd, from 3, and have at most 32 bits"
+      case .exponent: "the RSA exponent must be odd, at least 3, and have at most 32 bits"
       case .coordinateSize: "a coordinate must have 32 bytes"
       case .notOnCurve: "the point is not on the curve P-256"
       case .unsupported: "the key must be RSA, EC on P-256, or Ed25519"
@@ -45,7 +45,7 @@ package final class PublicKey: Sendable {
   // Sendable without a lock: only verification uses the key, and OpenSSL allows that on any number of threads at once.
   private nonisolated(unsafe) let raw: OpaquePointer
 
-  /// Takes over `raw`, and frees it if it is refused.
+  /// Takes over `raw`. Frees `raw` if the key is refused.
   private init(_ raw: OpaquePointer?) throws(Refused) {
     guard let raw = unsafe raw else { throw .library }
     do throws(Refused) {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A value protected by a lock: one thread at a time has access to it.
+/// A value guarded by a lock: one thread at a time has access to it.
 ///
 /// Uses a pthread mutex instead of `Synchronization.Mutex`. `Mutex` is a priority-inheriting futex: when a thread
 /// unlocks it, the kernel passes it directly to a waiting thread, which may not be running. If more loops than
@@ -9,8 +9,8 @@ import Glibc
 @safe
 @usableFromInline
 package struct Locked<Value: ~Copyable>: ~Copyable, Sendable {
-  // Allocated, since waiting threads identify the lock by its address. Unchecked, since the value is accessed only
-  // under the lock.
+  // The mutex is allocated, since waiting threads identify it by its address. Both pointers are `nonisolated(unsafe)`,
+  // since `value` is accessed only under the lock.
   @usableFromInline nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
   @usableFromInline nonisolated(unsafe) let value: UnsafeMutablePointer<Value>
 
@@ -18,7 +18,7 @@ package struct Locked<Value: ~Copyable>: ~Copyable, Sendable {
     unsafe mutex = .allocate(capacity: 1)
     unsafe value = .allocate(capacity: 1)
     let result = unsafe pthread_mutex_init(mutex, nil)
-    precondition(result == 0, "a lock could not be made: \(result)")
+    precondition(result == 0, "a lock could not be created: \(result)")
     unsafe value.initialize(to: initial)
   }
 

@@ -20,14 +20,14 @@ import Testing
     deadline.acknowledged(through: 100, at: start + .seconds(9))
     #expect(seconds(deadline) == 19 && !deadline.isBeingSent)
     deadline.acknowledged(through: 500, at: start + .seconds(18))
-    #expect(seconds(deadline) == 19, "what comes later does not matter")
+    #expect(seconds(deadline) == 19, "later output does not extend the deadline")
   }
 
   @Test func bytesInBuffersExtendTheTimeoutUpToALimit() {
     let rate = UInt64(ResponseDeadline.minimumRate)
     var deadline = ResponseDeadline(.seconds(10), from: start, received: rate, position: 1 << 40)
     deadline.acknowledged(through: rate, at: start)
-    #expect(seconds(deadline) == 10, "these have arrived")
+    #expect(seconds(deadline) == 10, "the acknowledged bytes have arrived")
     deadline.acknowledged(through: 5 * rate, at: start)
     #expect(seconds(deadline) == 14)
     deadline.acknowledged(through: 1 << 39, at: start)
@@ -47,7 +47,7 @@ import Testing
     #expect(seconds(deadline) == 10)
   }
 
-  @Test func isLimitedUnlessThePeerMayTakeAnyTime() {
+  @Test func theWaitIsLimitedUnlessThePeerMayTakeAnyTime() {
     for isLimited in [true, false] {
       var deadline = ResponseDeadline(.seconds(10), from: start, received: nil, position: 100, isLimited: isLimited)
       deadline.acknowledged(through: 1, at: start + .hours(1))

@@ -40,7 +40,7 @@ package struct Deflater: ~Copyable {
     unsafe stream.deallocate()
   }
 
-  /// Allocated memory in bytes, by zlib's documentation.
+  /// Allocated memory in bytes, according to zlib's documentation.
   package var allocatedBytes: Int {
     unsafe stream == nil ? 0 : 1 << (Int(windowBits) + 2) + 1 << (Int(memoryLevel) + 9) + 6 * 1024
   }
@@ -59,7 +59,7 @@ package struct Deflater: ~Copyable {
   /// Ends the stream: writes its last block, and its checksum if the format has one. `reset()` starts another stream.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
-  /// Discards the history, so that the next message can be decompressed without the earlier messages.
+  /// Discards the compression history, so that the next message can be decompressed without the earlier messages.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe deflateReset(stream) }
   }

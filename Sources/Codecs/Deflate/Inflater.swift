@@ -16,8 +16,8 @@ package enum InflateError: Error, Hashable, Sendable {
 package struct Inflater: ~Copyable {
   /// The wrapper format of the stream.
   package enum Format: Sendable {
-    /// No wrapper. The stream has no end: after a final block it continues with the same history. RFC 7692 §7.2.3.5
-    /// allows final blocks in a message.
+    /// No wrapper. The stream has no end: after a final block it continues with the same compression history. RFC 7692
+    /// §7.2.3.5 allows final blocks in a message.
     case raw(windowBits: Int)
     /// gzip (RFC 1952) or zlib (RFC 1950), detected from the first bytes. Several gzip members may follow one another.
     case gzipOrZlib
@@ -42,7 +42,7 @@ package struct Inflater: ~Copyable {
     unsafe stream.deallocate()
   }
 
-  /// Allocated memory in bytes, by zlib's documentation.
+  /// Allocated memory in bytes, according to zlib's documentation.
   package var allocatedBytes: Int { unsafe stream == nil ? 0 : 7 * 1024 + 1 << Int(windowBits) }
 
   /// Decompresses `input` and appends the result. Throws if `output` would have more than `limit` bytes. After an error
@@ -58,7 +58,7 @@ package struct Inflater: ~Copyable {
     }
   }
 
-  /// Discards the history. The next byte begins a new stream.
+  /// Discards the compression history. The next byte begins a new stream.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe inflateReset(stream) }
     hasEnded = false
@@ -101,7 +101,7 @@ package struct Inflater: ~Copyable {
     return unsafe offered &- Int(stream.pointee.avail_in)
   }
 
-  /// Calls zlib once. Its output is limited to one byte more than `limit`, so that it uses no more memory than that.
+  /// Calls zlib once. zlib may write at most one byte more than `limit`, which limits the memory.
   private static func step(
     _ stream: UnsafeMutablePointer<z_stream>, into output: inout ByteQueue, limit: Int
   ) -> Int32 {

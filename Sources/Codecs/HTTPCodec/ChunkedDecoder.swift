@@ -4,7 +4,7 @@ import ByteStreams
 /// read.
 ///
 /// The decoder is a state machine, because framing may arrive in any pieces and an invalid byte must be rejected when
-/// it arrives. A client could make a server wait forever that waits for the end of an invalid line.
+/// it arrives. A server that waited for the end of an invalid line could be made to wait forever.
 package struct ChunkedDecoder {
   enum State: Equatable {
     /// Before the first digit of the chunk size.

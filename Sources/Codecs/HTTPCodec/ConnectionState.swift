@@ -13,8 +13,8 @@
 /// 3. A response may end before its request. The rest of the request is then read and discarded (`body`/`done`).
 /// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good.
 /// The end of the response then closes both sides, and input after the request is ignored (§9.6).
-/// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still
-/// be sent (`pending`). If a response was begun, the connection can only be closed.
+/// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, a response
+///    may still be sent (`pending`). If a response was begun, the connection can only be closed.
 ///
 /// This file decides every transition. The only exception is that the connection may clear `keepsAlive` directly. An
 /// error of the peer is the input `requestFailed`. An input that is not allowed in the current state is a bug of this

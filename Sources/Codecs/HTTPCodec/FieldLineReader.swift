@@ -2,8 +2,9 @@ import ByteStreams
 
 /// Reads the lines of a head or trailer section as they arrive.
 ///
-/// It records how far an incomplete line was searched, and parses the line when its end has arrived. In whatever pieces
-/// the input arrives, each byte is read at most twice, and a forbidden control character is rejected when it arrives.
+/// The reader records how far an incomplete line was searched, and parses the line when its end has arrived. However
+/// the input is divided into pieces, each byte is read at most twice, and a forbidden control character is rejected
+/// when it arrives.
 struct FieldLineReader {
   enum Line { case field, end, incomplete }
 
@@ -35,7 +36,7 @@ struct FieldLineReader {
     let count = section.count
     let start = position
     if searched > start {
-      // At the last call, the line was incomplete. It is parsed again only if its end has arrived now.
+      // At the previous call, the line was incomplete. It is parsed again only if its end has arrived now.
       guard try endOfLine(in: section, from: searched) != nil else { return .incomplete }
     }
     guard start < count else { return .incomplete }

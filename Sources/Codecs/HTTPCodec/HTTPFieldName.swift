@@ -97,8 +97,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. If there were two values, the next server could use the other
-  /// value (RFC 9110 §5.3).
+  /// Whether a request may contain the field only once. If a field has two values, the next server could use another
+  /// value than this program (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,

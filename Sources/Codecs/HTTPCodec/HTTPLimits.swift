@@ -1,7 +1,7 @@
 /// Limits on what a peer may send, in bytes unless stated otherwise.
 ///
 /// Each comment says what is limited, which status code a request above the limit gets, which limits other servers have
-/// ('Precedent'), and which attack the limit prevents ('Stops'). A limit of zero allows nothing of the kind.
+/// ('Precedent'), and which attack the limit prevents ('Stops'). If a limit is zero, none is allowed.
 package struct HTTPLimits: Sendable, Equatable {
   /// The request line without its CRLF; above it 414. Precedent: nginx `large_client_header_buffers` 8k, Apache
   /// `LimitRequestLine` 8190; RFC 9112 §3 recommends at least 8000. Stops: an endless line that fills memory.
@@ -12,7 +12,7 @@ package struct HTTPLimits: Sendable, Equatable {
   package var headBytes = 32 * 1024
 
   /// Number of field lines in a head; above it 431. Precedent: Apache `LimitRequestFields` 100, Envoy 100, hyper 100.
-  /// Stops: thousands of tiny fields, each of which costs a slot.
+  /// Stops: thousands of tiny fields, each of which needs memory for its position.
   package var fieldCount = 100
 
   /// Content of one request without its framing; above it 413. Precedent: nginx `client_max_body_size` 1m. 16 MiB here,
@@ -56,8 +56,8 @@ package struct HTTPLimits: Sendable, Equatable {
 
   /// The limits for requests that another gateway forwards after it has accepted them within `self`. A forwarded
   /// request has the target and the accepted fields of the client's request, and a few fields that the gateway adds.
-  /// One of the added fields describes the client in base64: it repeats claims of a token in the head, and has two
-  /// lists of names of at most 1 KiB each.
+  /// One of the added fields describes the client in base64: this field repeats claims of a token in the head, and has
+  /// two lists of names of at most 1 KiB each.
   package var forPeers: HTTPLimits {
     var limits = self
     limits.headBytes = 2 * headBytes + 8 * 1024

@@ -88,7 +88,7 @@ extension HTTPProtocolError: CustomStringConvertible {
     case .tlsHandshake:
       "a TLS handshake arrived where a request was expected: use http:// for this port, or https:// with a port for HTTPS"
     case .proxyHeader:
-      "a header of the PROXY protocol arrived where a request was expected: let the proxy send none, or enable it here"
+      "a header of the PROXY protocol arrived where a request was expected: configure the proxy to send no such header, or set http.proxy_protocol"
     case .requestLineTooLong(let limit): "the request line is longer than \(limit) bytes: use a shorter target"
     case .malformedRequestLine:
       "the request line is malformed: it must be 'METHOD target HTTP/1.1', separated by single spaces and ended by CRLF"

@@ -10,7 +10,7 @@ import ByteStreams
 ///     try reader.receive(&input)
 ///     if reader.isComplete { … reader.status … reader.allowsReuse … }
 package struct HTTPResponseReader: ~Copyable {
-  /// Maximum bytes of discarded content. The limit is enough for an error page. It would cost more to read more content
+  /// Maximum bytes of discarded content. The limit is enough for an error page. To read more content would cost more
   /// than to open a new connection.
   package static var contentLimit: Int { 64 * 1024 }
 

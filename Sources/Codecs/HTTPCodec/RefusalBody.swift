@@ -3,8 +3,7 @@ import ByteStreams
 /// The beginning of the body of a response that refused an upgrade or a tunnel. It often contains a reason for people
 /// to read.
 ///
-/// At most `limit` bytes are kept. When they have arrived, the body is treated as complete. The driver sets the
-/// timeout.
+/// At most `limit` bytes are kept. A body that reaches the limit is treated as complete. The driver sets the timeout.
 package struct RefusalBody: ~Copyable {
   /// How the end of the body is found (RFC 9112 §6.3).
   private enum Framing {
@@ -66,7 +65,7 @@ package struct RefusalBody: ~Copyable {
   private mutating func readChunks(_ input: Span<UInt8>, _ decoder: inout ChunkedDecoder) {
     var offset = 0
     while offset < input.count, !isComplete {
-      // Whether its framing is valid or not, the response is a refusal. So invalid framing only ends its body.
+      // The response is a refusal even if its framing is invalid. So invalid framing only ends the body.
       guard let step = try? decoder.step(input.extracting(offset..<input.count), HTTPLimits()) else {
         isComplete = true
         return

@@ -77,8 +77,8 @@ struct RequestHeadReader {
     return true
   }
 
-  /// Throws if the first byte begins another protocol. 0x16 is a TLS record with a handshake (RFC 8446 §5.1). NUL after
-  /// two empty lines continues a binary PROXY header, whose signature is CRLF CRLF NUL CRLF `QUIT` LF.
+  /// Throws if the first byte begins another protocol. 0x16 begins a TLS record with a handshake (RFC 8446 §5.1). NUL
+  /// after two empty lines continues a binary PROXY header, whose signature is CRLF CRLF NUL CRLF `QUIT` LF.
   private func checkProtocol(_ first: UInt8) throws(HTTPProtocolError) {
     if first == 0x16 { throw .tlsHandshake }
     if first == 0, emptyLines == 2 { throw .proxyHeader }

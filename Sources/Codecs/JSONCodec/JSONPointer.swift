@@ -54,8 +54,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return scanner.value(in: text)
   }
 
-  /// Whether a name of the pointer is repeated in its object in `text`. If it is, other parsers may find another value
-  /// than `find` does.
+  /// Whether a name of the pointer is repeated in its object in `text`. In this case, other parsers may find a
+  /// different value than `find`.
   package func isAmbiguous(in text: Span<UInt8>) -> Bool {
     var scanner = JSONScanner()
     for token in tokens {

@@ -18,7 +18,7 @@ package struct JSONTraits: Equatable, Sendable {
 /// Checks that bytes are exactly one JSON text (RFC 8259): no comments, no trailing commas, no byte order mark, nothing
 /// after the value. The bytes must be valid UTF-8.
 ///
-/// It is iterative and uses one bit per nesting level, so that no input can exhaust the stack.
+/// The validator is iterative and uses one bit per nesting level, so that no input can exhaust the stack.
 package enum JSONValidator {
   /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256). It
   /// also protects recursive parsers that get the message later.
@@ -141,7 +141,7 @@ private struct Walker {
     let length = word.utf8CodeUnitCount
     for offset in 0..<length {
       guard index < text.count, unsafe word.utf8Start[offset] == text[index] else {
-        throw fail("unknown word; the only ones are true, false and null")
+        throw fail("unknown word: the only words in JSON are true, false and null")
       }
       index &+= 1
     }

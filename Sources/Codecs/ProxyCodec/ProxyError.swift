@@ -19,7 +19,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// The address type in a reply. It must be IPv4, IPv6 or a name.
   case unknownAddressType(UInt8)
 
-  /// Whether the proxy rejected the credentials or requires some.
+  /// Whether the proxy rejected the credentials, or requires credentials.
   package var isDenial: Bool {
     switch self {
     case .refused(let refusal, sentCredentials: _): Self.isDenial(refusal)
@@ -94,7 +94,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     let schemes = schemes(of: refusal)
     guard !schemes.isEmpty, !schemes.contains("Basic") else { return nil }
     return "the proxy responded with \(refusal.statusText): it accepts \(schemes.joined(separator: ", ")) only, "
-      + "and of the authentication schemes only Basic is supported"
+      + "and only the authentication scheme Basic is supported"
   }
 
   private static func denied(_ refusal: HTTPRefusal) -> ReportText {

@@ -15,7 +15,7 @@ package struct ProxyHeader: Equatable, Sendable {
 
   /// Maximum length of version 1, with its line end (§2.1).
   private static var longestLine: Int { 107 }
-  /// Maximum length of the extensions after the addresses in version 2, in bytes. HAProxy sends some hundred at most.
+  /// Maximum length of the extensions after the addresses in version 2, in bytes. HAProxy sends a few hundred at most.
   private static var extensionBytes: Int { 4096 }
   /// Maximum length of any header, in bytes.
   package static var maximumLength: Int { 16 + 216 + extensionBytes }

@@ -10,7 +10,7 @@ package struct RESPLimits: Hashable, Sendable {
   package var replyBytes = 32 << 20
 
   /// Number of values in one reply, including nested arrays. A string of one byte has 7 bytes on the wire and about 80
-  /// in memory, so this is 20 MiB. Stops: an endless array of tiny values.
+  /// in memory, so this limit allows about 20 MiB. Stops: an endless array of tiny values.
   package var elements = 262_144
 
   /// Depth of nested arrays. The reply to `XREAD` has four levels, and hiredis accepts nine. Stops: a reply that only

@@ -19,12 +19,12 @@ package enum RESPProtocolError: Error, Hashable, Sendable, CustomStringConvertib
     case .unknownType(let byte): "a value begins with byte \(byte): RESP2 has '+', '-', ':', '$' and '*'"
     case .malformedLine: "a line contains a CR or LF: it must end with CRLF and contain neither"
     case .malformedInteger: "a number is not a decimal integer of 64 bits"
-    case .malformedLength: "a length is not a decimal number from 0, or -1"
+    case .malformedLength: "a length is neither -1 nor a decimal number from 0"
     case .missingLineEnd: "a string is not followed by CRLF"
     case .lineTooLong(let limit): "a line has more than \(limit) bytes"
     case .replyTooLarge(let limit): "a reply has more than \(limit) bytes"
     case .tooManyElements(let limit): "a reply has more than \(limit) values"
-    case .tooDeep(let limit): "a reply has more than \(limit) arrays in one another"
+    case .tooDeep(let limit): "a reply has arrays nested deeper than \(limit) levels"
     }
   }
 }

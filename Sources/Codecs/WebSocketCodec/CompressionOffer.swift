@@ -6,11 +6,11 @@ package struct CompressionOffer: Hashable, Sendable {
   /// Requests that the server sends with a window of at most this many bits, 8...15. A server that cannot do so
   /// declines the offer.
   package var serverWindowBits: Int?
-  /// Requests that the server resets its history after each message, so that decompression needs no memory between
-  /// messages.
+  /// Requests that the server resets its compression history after each message, so that decompression needs no memory
+  /// between messages.
   package var serverResets = false
-  /// Offers to reset our history after each message, so that the server need not keep a history. It is reset only if
-  /// the response contains this parameter.
+  /// Offers to reset our compression history after each message, so that the server need not keep a copy of it. The
+  /// history is reset only if the response contains this parameter.
   package var clientResets = false
   /// See `MessageCompression.Settings`.
   package var level = 6

@@ -9,7 +9,7 @@ package struct MaskingKey: Hashable, Sendable {
   package init(bytes: UInt32) { self.bytes = bytes }
 
   package init(using generator: inout some RandomNumberGenerator) {
-    // This calls `next()`, which the protocol requires. The generic function that returns a `UInt32` would not be
+    // `next()` is the requirement of `RandomNumberGenerator`. The generic function that returns a `UInt32` would not be
     // specialised across modules.
     let word: UInt64 = generator.next()
     bytes = UInt32(truncatingIfNeeded: word)

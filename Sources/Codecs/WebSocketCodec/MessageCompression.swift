@@ -11,7 +11,7 @@ package struct MessageCompression: ~Copyable {
   package struct Settings: Hashable, Sendable {
     /// Window bits for sending, 9...15. zlib cannot compress with 8, so with 8 all messages are sent uncompressed.
     package var outboundWindowBits = 12
-    /// Whether each sent message starts with an empty history.
+    /// Whether each sent message starts with an empty compression history.
     package var outboundResets = false
     package var inboundWindowBits = 15
     package var inboundResets = false
@@ -29,7 +29,7 @@ package struct MessageCompression: ~Copyable {
 
   /// The end of every compressed message, which is not sent (§7.2.1).
   static let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
-  /// A larger scratch buffer is freed after each message.
+  /// The scratch buffer is freed after a message if it has more than this many bytes.
   private static var scratchKept: Int { 64 * 1024 }
 
   private let settings: Settings
@@ -65,7 +65,7 @@ package struct MessageCompression: ~Copyable {
   /// - Parameter number: the message's number if it may have been compressed ahead, otherwise nil.
   func isWorthwhile(_ count: Int, _ number: UInt64?) -> Bool {
     guard compresses, count >= settings.threshold else { return false }
-    // While a message is compressed in parts, no other message may change the history.
+    // While a message is compressed in parts, no other message may change the compression history.
     if let ahead { return ahead.isComplete && ahead.number == number && ahead.count == count }
     return count <= settings.largestAtOnce
   }
@@ -113,8 +113,8 @@ package struct MessageCompression: ~Copyable {
     scratch.removeLast(Self.tail.count)
     guard settings.outboundResets else { return true }
     deflater.reset()
-    // A message that did not become smaller is sent uncompressed. This is possible because the history is reset anyway,
-    // so the receiver misses nothing.
+    // A message that did not become smaller is sent uncompressed. This is possible because the compression history is
+    // reset anyway, so the receiver misses nothing.
     return scratch.count < payload.count
   }
 
@@ -135,8 +135,8 @@ package struct MessageCompression: ~Copyable {
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
   }
 
-  /// Resets the history. A sender may do so before any message, because the receiver needs only the history to which a
-  /// message refers.
+  /// Resets the compression history. A sender may do so before any message, because the receiver needs only the history
+  /// to which a message refers.
   mutating func resetHistory() {
     deflater.reset()
     ahead = nil

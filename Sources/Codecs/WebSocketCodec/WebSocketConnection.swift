@@ -131,8 +131,8 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  /// Frees memory that an idle connection does not need. Keeps zlib's state, which contains the history on which both
-  /// sides have agreed.
+  /// Frees memory that an idle connection does not need. Keeps zlib's state, which contains the compression history
+  /// that both sides must have.
   package mutating func releaseStorageIfIdle() {
     if input.isEmpty { input.releaseStorage() }
     guard case .none = lastPayload else { return }
@@ -202,7 +202,9 @@ package struct WebSocketConnection: ~Copyable {
     case .continuation:
       guard messageKind != nil else { throw .protocolError("a continuation frame arrived outside a message") }
     case .text, .binary:
-      guard messageKind == nil else { throw .protocolError("a new message begins before the fragmented one has ended") }
+      guard messageKind == nil else {
+        throw .protocolError("a new message begins before the fragmented message has ended")
+      }
       messageKind = header.opcode == .text ? .text : .binary
       isMessageCompressed = header.isCompressed
       fragments = 0

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 @Suite struct DeflaterTests {
-  /// Text with repetitions, so that the history matters.
+  /// Text with repetitions, so that the compression history matters.
   static func sample(_ count: Int, seed: UInt64) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
     let words = ["{\"price\":", "\"symbol\":", "12.5", "\"BTC\"", ",", "}", "[", "]", "trade", "  "]

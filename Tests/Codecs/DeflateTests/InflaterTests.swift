@@ -64,7 +64,7 @@ import Testing
     #expect(outcome(.raw(windowBits: 15), [[0x03 | 0x04, 0x02, 0x00, 0x00]]) == ["malformed"])
   }
 
-  /// RFC 7692 §7.2.3.4 and §7.2.3.5: final blocks and several blocks with one history.
+  /// RFC 7692 §7.2.3.4 and §7.2.3.5: final blocks, and several blocks with one compression history.
   @Test func continuesAfterAFinalBlockWithItsHistory() {
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
@@ -94,7 +94,7 @@ import Testing
     #expect(outcome(.gzipOrZlib, [bomb], limit: 4 << 20).last == "ended")
   }
 
-  /// Attack: empty final blocks of two bytes each. The history must not be copied for each of them.
+  /// Attack: empty final blocks of two bytes each. The compression history must not be copied for each of them.
   @Test func readsAMillionEmptyFinalBlocks() throws {
     let blocks = (0..<2_000_000).map { UInt8($0 & 1 == 0 ? 0x03 : 0x00) }
     var inflater = Inflater(.raw(windowBits: 15))

@@ -35,7 +35,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     } catch {}
   }
 
-  @Test func refusesWhatIsNotUTF8() {
+  @Test func refusesBytesThatAreNotUTF8() {
     #expect(throws: HTTPQueryError.self) { try pairs("a=%ff") }
     #expect(throws: HTTPQueryError.self) { try pairs(Array("a=".utf8) + [0xFF]) }
   }

@@ -207,7 +207,7 @@ import Testing
   /// Attack: large heads enlarge the buffer that all connections of a loop use in turn. Then each of many clients sends
   /// a few bytes while its request waits for a response.
   @Test(arguments: ["G", "GET / HTTP/1.1\r\nHost: b\r\n\r\n"], [true, false])
-  func keepsLittleMoreThanWhatArrivedWhileItWaits(rest: String, isTogether: Bool) throws {
+  func keepsLittleMoreThanTheReceivedBytesWhileItWaits(rest: String, isTogether: Bool) throws {
     let pool = HTTPHeadPool()
     let large = "GET / HTTP/1.1\r\nHost: a\r\nA: \(String(repeating: "a", count: 8_000))\r\n\r\n"
     var connection = HTTPServerConnection(pool: pool)

@@ -45,7 +45,8 @@ import Testing
     Rule("9110 §9.1 an unknown method is read", "BREW / HTTP/1.1\r\nHost: a\r\n\r\n", ["BREW / HTTP/1.1", "end"]),
     Rule("9110 §9.3.6 CONNECT is for proxies", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", [], .methodNotSupported),
     Rule(
-      "9110 §9.3.8 TRACE is the router's to refuse", "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", ["TRACE / HTTP/1.1", "end"]),
+      "9110 §9.3.8 TRACE is read, since the router refuses it", "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["TRACE / HTTP/1.1", "end"]),
     Rule("9112 §3.2 whitespace in a target is an error", "GET /a b HTTP/1.1\r\n\r\n", [], .malformedTarget),
     Rule("9110 §4.2.5 a fragment is never sent", "GET /a#b HTTP/1.1\r\n\r\n", [], .malformedTarget),
   ]
@@ -55,16 +56,21 @@ import Testing
     Rule(
       "9112 §3.2.2 absolute form must be accepted", "GET http://b/c HTTP/1.1\r\nHost: a\r\n\r\n",
       ["GET http://b/c HTTP/1.1", "end"]),
-    Rule("9112 §3.2.2 … and still needs a Host", "GET http://b/c HTTP/1.1\r\n\r\n", [], .missingHost),
-    Rule("9112 §3.2.3 authority form is CONNECT's", "GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n", [], .targetFormNotAllowed),
+    Rule("9112 §3.2.2 absolute form needs a Host, too", "GET http://b/c HTTP/1.1\r\n\r\n", [], .missingHost),
     Rule(
-      "9112 §3.2.4 asterisk form is OPTIONS'", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", ["OPTIONS * HTTP/1.1", "end"]),
-    Rule("9112 §3.2.4 … and of nobody else", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", [], .targetFormNotAllowed),
+      "9112 §3.2.3 authority form is for CONNECT only", "GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n", [],
+      .targetFormNotAllowed),
+    Rule(
+      "9112 §3.2.4 asterisk form is for OPTIONS", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["OPTIONS * HTTP/1.1", "end"]),
+    Rule(
+      "9112 §3.2.4 asterisk form is for no other method", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", [], .targetFormNotAllowed
+    ),
     Rule("9112 §3.2 without Host: 400", "GET / HTTP/1.1\r\n\r\n", [], .missingHost),
-    Rule("9112 §3.2 with two: 400", get + "Host: a\r\n\r\n", [], .repeatedField(.host)),
-    Rule("9112 §3.2 with an invalid one: 400", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", [], .malformedHost),
-    Rule("9112 §3.2 an empty one is valid", "GET / HTTP/1.1\r\nHost:\r\n\r\n", gets),
-    Rule("9112 §3.2 HTTP/1.0 needs none", "GET / HTTP/1.0\r\n\r\n", ["GET / HTTP/1.0", "end", "closed"]),
+    Rule("9112 §3.2 two Hosts: 400", get + "Host: a\r\n\r\n", [], .repeatedField(.host)),
+    Rule("9112 §3.2 an invalid Host: 400", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", [], .malformedHost),
+    Rule("9112 §3.2 an empty Host is valid", "GET / HTTP/1.1\r\nHost:\r\n\r\n", gets),
+    Rule("9112 §3.2 HTTP/1.0 needs no Host", "GET / HTTP/1.0\r\n\r\n", ["GET / HTTP/1.0", "end", "closed"]),
     Rule(
       "9110 §4.2.4 user information is an error", "GET http://u:p@b/ HTTP/1.1\r\nHost: b\r\n\r\n", [], .malformedTarget),
   ]
@@ -74,7 +80,7 @@ import Testing
     Rule("9112 §5 a field has a colon", get + "X\r\n\r\n", [], .missingColon),
     Rule("9112 §5.1 no whitespace before the colon: 400", get + "X : y\r\n\r\n", [], .whitespaceBeforeColon),
     Rule(
-      "9112 §5.1 whitespace around the value is not of it", post + "Content-Length: \t1\t \r\n\r\nz",
+      "9112 §5.1 whitespace around a value is not part of it", post + "Content-Length: \t1\t \r\n\r\nz",
       ["POST / HTTP/1.1", "content z", "end"]),
     Rule("9112 §5.2 a folded line: 400", get + "X: y\r\n z\r\n\r\n", [], .foldedField),
     Rule("9110 §5.5 CR, LF and NUL in a value are dangerous", get + "X: \u{0}\r\n\r\n", [], .forbiddenByte(0)),
@@ -84,12 +90,13 @@ import Testing
     Rule(
       "9110 §5.1 names are case-insensitive", post + "CONTENT-LENGTH: 1\r\n\r\nz",
       ["POST / HTTP/1.1", "content z", "end"]),
-    Rule("9110 §5.3 lists may come in lines", get + "Connection: x\r\nConnection: close\r\n\r\n", gets + ["closed"]),
+    Rule(
+      "9110 §5.3 a list may have several lines", get + "Connection: x\r\nConnection: close\r\n\r\n", gets + ["closed"]),
   ]
 
   static let framing: [Rule] = [
     Rule(
-      "9112 §6.1 a coding that is not known: 501", post + "Transfer-Encoding: zip, chunked\r\n\r\n", [],
+      "9112 §6.1 an unknown coding: 501", post + "Transfer-Encoding: zip, chunked\r\n\r\n", [],
       .transferCodingNotSupported),
     Rule(
       "9112 §6.1 chunked only once", post + "Transfer-Encoding: chunked, chunked\r\n\r\n", [],
@@ -112,7 +119,7 @@ import Testing
       [], .contentTooLarge(limit: 16_777_216)),
     Rule("1945 §8.3 a POST of HTTP/1.0 without a length: 400", "POST / HTTP/1.0\r\n\r\nz", [], .missingContentLength),
     Rule(
-      "1945 §8.3 … and with one of zero", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+      "1945 §8.3 a POST of HTTP/1.0 with a length of zero", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
       ["POST / HTTP/1.0", "end", "closed"]),
     Rule(
       "9110 §8.6 zeros before a length mean nothing", post + "Content-Length: 0000000000000000000000001\r\n\r\nz",
@@ -156,17 +163,17 @@ import Testing
     Rule("9112 §9.3 1.1 stays open", get + "\r\n" + get + "\r\n", gets + gets),
     Rule("9112 §9.3 close closes", get + "Connection: close\r\n\r\n" + get + "\r\n", gets + ["closed"]),
     Rule("9112 §9.3 close in a list, in any case", get + "Connection: te, CLOSE\r\n\r\n", gets + ["closed"]),
-    Rule("9112 §9.3 close goes before keep-alive", get + "Connection: keep-alive, close\r\n\r\n", gets + ["closed"]),
+    Rule("9112 §9.3 close overrides keep-alive", get + "Connection: keep-alive, close\r\n\r\n", gets + ["closed"]),
     Rule("9112 §9.3 1.0 closes", "GET / HTTP/1.0\r\n\r\n", ["GET / HTTP/1.0", "end", "closed"]),
     Rule(
-      "9112 §9.3 … unless it asks to stay", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
+      "9112 §9.3 1.0 with keep-alive stays open", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
       ["GET / HTTP/1.0", "end"]),
     Rule(
-      "9112 §9.3.2 pipelined requests come one by one",
+      "9112 §9.3.2 pipelined requests are read one by one",
       post + "Content-Length: 1\r\n\r\nz" + chunked + "1\r\ny\r\n0\r\n\r\n" + get + "\r\n",
       ["POST / HTTP/1.1", "content z", "end", "POST / HTTP/1.1", "content y", "end"] + gets),
     Rule(
-      "9112 §9.6 what comes behind close is not looked at", get + "Connection: close\r\n\r\n\u{0}\u{0}",
+      "9112 §9.6 bytes after a request with close are ignored", get + "Connection: close\r\n\r\n\u{0}\u{0}",
       gets + ["closed"]),
     Rule("9110 §10.1.1 an unknown expectation: 417", get + "Expect: tea\r\n\r\n", [], .expectationNotSupported),
     Rule(

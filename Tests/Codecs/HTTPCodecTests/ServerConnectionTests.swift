@@ -64,7 +64,7 @@ import Testing
     #expect(connection.expectsNoInput == isLast)
   }
 
-  @Test func closesAfterARequestThatSaysSo() {
+  @Test func closesAfterARequestThatDoesNotKeepTheConnectionAlive() {
     expectRequests(
       "GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
       ["GET / HTTP/1.1", "end", "closed"])

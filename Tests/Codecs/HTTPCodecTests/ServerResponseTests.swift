@@ -40,7 +40,7 @@ import Testing
     #expect(closed)
   }
 
-  @Test func endsContentWithTheConnectionIfAsked() throws {
+  @Test func endsContentWithTheConnectionIfRequested() throws {
     let (text, closed) = try respond(to: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", .untilClose, ["hello", "world"])
     #expect(text == "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhelloworld")
     #expect(closed)

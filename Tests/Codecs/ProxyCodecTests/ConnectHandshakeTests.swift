@@ -76,10 +76,11 @@ import Testing
   }
 
   @Test(arguments: [
-    (["NTLM"], "accepts NTLM only, and of the"), (["Negotiate", "NTLM"], "accepts Negotiate, NTLM only, and of the"),
+    (["NTLM"], "accepts NTLM only, and only the"),
+    (["Negotiate", "NTLM"], "accepts Negotiate, NTLM only, and only the"),
     (
       [#"Digest realm="a, Basic b", nonce=x, qop="auth", Negotiate abc=="#],
-      "accepts Digest, Negotiate only, and of the"
+      "accepts Digest, Negotiate only, and only the"
     ),
     ([#"Digest realm="a", basic realm="b""#], "user name or the password"),
     (["NTLM", "Basic"], "user name or the password"),

@@ -25,7 +25,7 @@ enum Frames {
 
   static func close(_ code: UInt16, _ reason: [UInt8] = []) -> [UInt8] { frame(8, bigEndian(Int(code), 2) + reason) }
 
-  /// The payload of a message, as permessage-deflate sends it with an empty history.
+  /// The payload of a message, as permessage-deflate sends it with an empty compression history.
   static func deflated(_ payload: [UInt8]) -> [UInt8] {
     var deflater = Deflater()
     var output = ByteQueue()

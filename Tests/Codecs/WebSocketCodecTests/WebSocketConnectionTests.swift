@@ -12,7 +12,7 @@ import Testing
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let bytes =
       Frames.frame(1, hello, reserved: 4) + Frames.frame(1, hello + [0x00], reserved: 4)
-      // The next message refers to the history, and the last message has two fragments.
+      // The next message refers to the compression history, and the last message has two fragments.
       + Frames.frame(1, [0xF2, 0x00, 0x11, 0x00, 0x00], reserved: 4) + Frames.text("plain")
       + Frames.frame(1, [0xF3, 0x48], final: false, reserved: 4) + Frames.frame(0, [0xCD, 0xC9, 0xC9, 0x07, 0x00])
     for pieces in [[bytes], bytes.map { [$0] }] {
@@ -145,7 +145,8 @@ import Testing
     try converse(.init(repeating: (.text, []), count: 5), from: .client, Agreement.all.last, seed: 1)
   }
 
-  /// If compression makes a message larger, it is sent uncompressed, unless both sides must keep the same history.
+  /// If compression makes a message larger, it is sent uncompressed, unless both sides must keep the same compression
+  /// history.
   @Test func aMessageThatDoesNotShrinkIsSentUncompressed() {
     var generator = SeededGenerator(seed: 1)
     let noise = Self.binary(1000, &generator).payload

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. It depends
-/// on the field whether a separator inside quotes separates elements. Other separators than the comma are for other
+/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. The field
+/// decides whether a separator inside quotes separates elements. Separators other than the comma are for other
 /// grammars, such as the parameters of an element.
 package struct HTTPListElements: ~Escapable {
   /// The meaning of a quotation mark in the elements of a list.

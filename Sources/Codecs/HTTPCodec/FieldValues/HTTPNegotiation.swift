@@ -27,7 +27,7 @@ extension HTTPFields {
     return byName && best.specificity < 2 ? 0 : best.quality
   }
 
-  /// Returns the quality of a media range that matches and how specific it is, or nil if it does not match.
+  /// Returns the specificity and the quality of the media range `element`, or nil if the range does not match.
   private static func match(
     _ element: Span<UInt8>, _ type: StaticString, _ subtype: StaticString
   ) -> (specificity: Int, quality: Int)? {

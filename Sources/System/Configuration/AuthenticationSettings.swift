@@ -10,7 +10,7 @@ package enum OpenAccess: String, CaseIterable, Sendable {
   case none
 }
 
-/// How clients authenticate. If none of these is set, requests need no credentials.
+/// How clients authenticate. If no method is set, requests need no credentials.
 package struct AuthenticationSettings: Equatable, Sendable {
   package struct JWT: Equatable, Sendable {
     /// The file of the keys; nil if JSON Web Tokens are not accepted.

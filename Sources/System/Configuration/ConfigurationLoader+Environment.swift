@@ -64,7 +64,7 @@ extension ConfigurationLoader {
     let values = whole.value.split(separator: separator).map(trimmed)
     let texts = whole.text.split(separator: separator).map(trimmed)
     return values.enumerated().map { index, value in
-      // If the replacement changed the number of elements, each is displayed as the whole original text.
+      // If the replacement changed the number of elements, each element is displayed as the whole original text.
       WrittenValue(value: value, text: texts.count == values.count ? texts[index] : whole.text, place: whole.place)
     }
   }

@@ -67,7 +67,7 @@ package struct ConfigurationLoader {
   /// Like `load`, but errors are in the outcome. Settings with a path in `ignored` are not read.
   ///
   /// - Parameters:
-  ///   - profile: a configuration that the file overrides.
+  ///   - profile: a built-in profile, whose settings the file overrides.
   ///   - assignments: paths of settings and their values, as texts in the format of an environment variable.
   ///   - paths: the folders by which relative paths of files are made absolute; nil if paths are not changed.
   package static func read(
@@ -86,7 +86,7 @@ package struct ConfigurationLoader {
     return loader.validated()
   }
 
-  /// A credential has one source. If a later layer sets a source, the source of the profile is not used.
+  /// A credential has one source. If a later layer sets a source, the source of the built-in profile is not used.
   private mutating func replaceCredential(of profile: BuiltIn) {
     let prefix = "upstream.credential."
     let set = ["env", "file", "command"].filter { origins[prefix + $0] != nil }
@@ -316,8 +316,8 @@ package struct ConfigurationLoader {
     fail(ConfigurationError(place: origins[key] ?? key, message: "environment variable '\(name)' is not set"))
   }
 
-  /// Warns that the files of `upstream.tls` are not checked if no URL is `wss`. They are not read at the start in this
-  /// case. `ca_file` is read if a redirection leads to a `wss` URL.
+  /// If no URL is `wss`, warns that the files of `upstream.tls` are not checked, since they are not read at the start.
+  /// Later, `ca_file` is read if a redirection leads to a `wss` URL.
   private mutating func checkTLSFiles(_ upstream: UpstreamSettings, _ prefix: String) {
     guard upstream.url != nil, !upstream.urls.contains(where: \.isSecure) else { return }
     let unused = "not used and not checked, because no upstream URL is wss://"
@@ -326,7 +326,7 @@ package struct ConfigurationLoader {
       ("client_key", upstream.tls.keyFile, false),
     ] where !value.isEmpty {
       let key = prefix + "upstream.tls." + name
-      let message = isUsedByRedirections ? unused + "; it is read only if a redirection leads to one" : unused
+      let message = isUsedByRedirections ? unused + "; it is read only if a redirection leads to a wss:// URL" : unused
       warn(ConfigurationError(place: origins[key] ?? "", message: "'\(key)' is \(message)"))
     }
   }
@@ -353,7 +353,7 @@ package struct ConfigurationLoader {
     let defaults = GatewaySettings()
     for setting in Setting.all where setting.path.hasPrefix("limits.principal.") {
       guard let place = origins[setting.path], setting.format(settings) != setting.format(defaults) else { continue }
-      let reason = "it needs authentication, and 'limits.address' applies to clients without it"
+      let reason = "the limit needs authentication; 'limits.address' applies to clients without authentication"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }
   }

@@ -56,8 +56,8 @@ final class PathResolver {
       return fromFile
     }
     let message =
-      "'\(path)' is used from the working directory: paths in the file are relative to it, and there is no \(fromFile). "
-      + "Write \(fromWorkingDirectory), or move it"
+      "'\(path)' is used from the working directory, because there is no \(fromFile): the paths in a file are relative to the folder of the file. "
+      + "Write \(fromWorkingDirectory), or move the file '\(path)'"
     if !warnings.contains(where: { $0.message == message }) {
       warnings.append(ConfigurationError(place: place, message: message))
     }

@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// URLs for logs and terminals: without userinfo and query, which may hold secrets.
+/// URLs for logs and terminals: without userinfo and query, which may contain secrets.
 package enum MaskedURL {
   private static let mask = "***"
 
@@ -37,8 +37,8 @@ package enum MaskedURL {
     return "\(scheme)://\(userinfo)\(shown)" + (query.isEmpty ? "" : "?\(mask)")
   }
 
-  /// The text before `://` is not shown if it is longer than this: it is probably a secret that was written in the
-  /// wrong place.
+  /// The text before `://` is not shown if it has more characters than this, since it is probably a secret that was
+  /// written in the wrong place.
   private static let longestShownScheme = 8
 
   /// `host`, `host:port` or `[address]:port`. Only digits may follow a colon, since any other text may be a password.

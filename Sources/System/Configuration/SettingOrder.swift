@@ -8,8 +8,7 @@ struct SettingOrder {
   let upper: String
   /// The reason for the constraint, for the text of the error.
   let reason: String
-  /// Whether a violation is only a warning. It is if a larger value of the lower setting has no effect but does no
-  /// harm.
+  /// Whether a violation is only a warning, because a larger value of the lower setting has no effect and does no harm.
   let isWarning: Bool
   let isSatisfied: (GatewaySettings) -> Bool
   let lowerToUpper: (inout GatewaySettings) -> Void

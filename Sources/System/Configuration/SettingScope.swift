@@ -54,7 +54,7 @@ struct SettingScope<Root> {
       lowerToUpper: { _ in })
   }
 
-  /// Declares a constraint of another kind. `problems` returns its violations. The keys in them have no prefix.
+  /// Declares a constraint of another kind. `problems` returns the violations, whose keys have no prefix.
   func rule(_ problems: @escaping (Root) -> [SettingProblem]) -> SettingRule {
     let (prefix, root) = (prefix, root)
     return SettingRule { settings in

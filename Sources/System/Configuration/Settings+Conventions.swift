@@ -43,7 +43,7 @@ extension SettingSection {
         "expected response to a heartbeat message; empty: none"),
       upstream(
         "heartbeat.client.timeout", \.conventions.client.timeout, .duration(millisecond * 10...day),
-        "timeout for this response"),
+        "timeout for the response to a heartbeat message"),
       upstream(
         "heartbeat.server.match", \.conventions.server.match, .matcher, "how to recognise a heartbeat of the upstream"),
       upstream(
@@ -58,7 +58,8 @@ extension SettingSection {
       upstream("payload_codec", \.conventions.codec, .choice, "how the upstream compresses its binary messages"),
       upstream(
         "cursor.pointer", \.conventions.cursor.pointer, .pointer, "JSON pointer to the value of ${cursor} in a push"),
-      upstream("cursor.match", \.conventions.cursor.match, .matcher, "pushes that contain this value; empty: all"),
+      upstream(
+        "cursor.match", \.conventions.cursor.match, .matcher, "pushes that contain a value of ${cursor}; empty: all"),
       upstream(
         "cursor.initial", \.conventions.cursor.initial, .template(.value), "value before the first push",
         isSecret: true),
@@ -74,12 +75,12 @@ extension SettingSection {
     let subscriptions = upstream.section("subscriptions", \.conventions.subscriptions)
     return [
       subscriptions("add.match", \.add.match, .matcher, "messages of clients that subscribe"),
-      subscriptions("add.key", \.add.key, .pointer, "JSON pointer to the key in that message"),
+      subscriptions("add.key", \.add.key, .pointer, "JSON pointer to the key in a message that subscribes"),
       subscriptions("remove.match", \.remove.match, .matcher, "messages of clients that unsubscribe"),
-      subscriptions("remove.key", \.remove.key, .pointer, "JSON pointer to the key in that message"),
+      subscriptions("remove.key", \.remove.key, .pointer, "JSON pointer to the key in a message that unsubscribes"),
       subscriptions(
         "ended.match", \.ended.match, .strictMatcher, "pushes that end a subscription"),
-      subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in that message"),
+      subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in a push that ends a subscription"),
       subscriptions(
         "entries", \.entries, .count(1...1_000_000), "maximum number of kept subscriptions"),
       subscriptions(

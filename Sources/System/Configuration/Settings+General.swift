@@ -36,7 +36,7 @@ extension SettingSection {
           "addresses for other gateways, which forward requests for sessions of this holder (repeatable)"),
         listeners(
           "peer_address", \.peerAddress, .ownAddress,
-          "where other gateways reach listeners.peers; empty: the first of its addresses"),
+          "where other gateways reach listeners.peers; empty: the first address of listeners.peers"),
         gateway(
           "loops", \.loops, .automaticCount(0...1024), "event loops, one thread each; auto: one per usable processor",
           flag: "loops"),

@@ -43,7 +43,7 @@ extension SettingSection {
           "wait_replicas", \.waitReplicas, .countOrAutomatic(0...16),
           "replicas of Redis that must have a change before it counts as stored; auto: 1 with Sentinels, else 0"),
         // The maximum is low, since a request may be forwarded again to the next holder, which must recognise it for
-        // more than two leases.
+        // more than twice `store.lease`.
         shared(
           "lease", \.lease, .duration(.seconds(2)...(.seconds(30))),
           "how long a silent gateway remains the holder of its sessions; then another gateway takes over"),
@@ -92,7 +92,7 @@ extension SettingSection {
     var problems: [SettingProblem] = []
     if settings.sharedStore.location == nil, settings.sharedStore.sentinels.isEmpty {
       problems.append(
-        SettingProblem("store.url", .missing, "'store.engine' is redis: set it, such as redis://127.0.0.1:6379"))
+        SettingProblem("store.url", .missing, "'store.engine' is redis: set a URL, such as redis://127.0.0.1:6379"))
     }
     // The prefix is required and has no default: with a default, two installations that use one Redis could mix their
     // messages unnoticed.
@@ -107,7 +107,7 @@ extension SettingSection {
       problems.append(
         SettingProblem(
           "listeners.peers", .missing,
-          "'store.engine' is redis: set an address at which other gateways reach this one, such as 10.0.0.5:9091"))
+          "'store.engine' is redis: set an address at which other gateways reach this gateway, such as 10.0.0.5:9091"))
     }
     return problems
   }

@@ -144,7 +144,7 @@ struct StructureReader {
   // MARK: Matchers
 
   /// Returns a matcher of messages that change the session, such as a refusal. Such a matcher must not search the whole
-  /// message: if it did, a text that a user writes could trigger it.
+  /// message, since a text that a user writes could then match.
   func strictMatcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     let matcher = try matcher(node, key)
     guard matcher?.searchesText != true else {
@@ -445,7 +445,7 @@ struct StructureReader {
 }
 
 extension Template.Context {
-  /// Whether it is a message, which may be binary.
+  /// Whether a template in this context is a message, which may be binary.
   fileprivate var acceptsBinary: Bool {
     switch self {
     case .opening, .heartbeat, .reply, .closing: true

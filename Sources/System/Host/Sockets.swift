@@ -4,7 +4,7 @@ import Glibc
 
 /// Creates the sockets of this program: non-blocking, closed on exec, without Nagle's delay.
 package enum Sockets {
-  /// The number of connections that the kernel queues while the acceptor is busy. The kernel limits it to
+  /// The number of connections that the kernel queues while the acceptor is busy. The kernel limits this number to
   /// `net.core.somaxconn`.
   private static var backlog: Int32 { 4096 }
 

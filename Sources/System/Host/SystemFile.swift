@@ -18,8 +18,8 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
 
 /// Small files, of the system and of the configuration; and the environment.
 package enum SystemFile {
-  /// Default timeout for a FIFO, a pipe or a device. It leaves a person time to type. Because of it, a device that was
-  /// given by mistake does not block the program forever.
+  /// Default timeout for a FIFO, a pipe or a device. A person has enough time to type, and a device that was given by
+  /// mistake does not block the program forever.
   private static var defaultTimeout: TimeSpan { .seconds(10) }
 
   /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.
@@ -44,7 +44,7 @@ package enum SystemFile {
     var piece = [UInt8](repeating: 0, count: 16 * 1024)
     while result.count < limit {
       // A read of a FIFO that no writer has opened yet returns 0, as at its end. But poll(2) does not report such a
-      // FIFO as readable, so this waits for a writer.
+      // FIFO as readable, so this call waits for a writer.
       guard deadline.waitUntilReadable(descriptor) else { throw .timedOut(after: span) }
       let count = SystemCall.retrying { unsafe Glibc.read(descriptor, &piece, min(piece.count, limit - result.count)) }
       if count == 0 { break }

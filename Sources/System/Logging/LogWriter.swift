@@ -154,7 +154,7 @@ package final class LogWriter: Sendable {
         }
       }
       var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
-      // If there is a report about lost lines, it is the last line. If it is lost, the number in it must be reported
+      // A report about lost lines is the last line of a batch. If the report is lost, its number must be reported
       // again.
       if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
       state.withLock { state in
@@ -170,8 +170,8 @@ package final class LogWriter: Sendable {
     return unsafe poll(&wanted, 1, milliseconds) > 0
   }
 
-  /// Puts the bytes that the output did not accept back into the buffer, before the lines that were added since they
-  /// were taken.
+  /// Puts the bytes that the output did not accept back into the buffer, before the lines that were added since the
+  /// bytes were taken.
   private func putBack(_ batch: borrowing Batch) {
     state.withLock { state in
       var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)

@@ -10,7 +10,7 @@ package final class Histogram: Sendable {
   ///
   /// All histograms have the same bounds. They reach from half the time that a request takes on an idle loop to more
   /// than the longest usual wait. With three bounds per decade, a quantile is known to within a factor of 2.5. A series
-  /// has 20 lines of text.
+  /// has 22 lines of text: one per range, the sum and the count.
   package static let bounds = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60,
   ]
@@ -19,7 +19,7 @@ package final class Histogram: Sendable {
   /// The index of the first range that includes the duration.
   package static func range(of duration: TimeSpan) -> Int {
     let nanoseconds = duration.nanoseconds
-    // Most durations on a loop are short. For these, this path finds the range without reading the array.
+    // Most durations on a loop are short. For short durations, this path finds the range without reading the array.
     if nanoseconds <= 500_000 {
       if nanoseconds <= 100_000 { return nanoseconds <= 50_000 ? 0 : 1 }
       return nanoseconds <= 250_000 ? 2 : 3

@@ -5,7 +5,7 @@ import Host
 
 /// How a wait on a channel ended.
 package enum WaitOutcome: Equatable, Sendable {
-  /// A read or write may succeed. Also reported after a hang-up, which the next read or write returns.
+  /// A read or write may succeed. Also reported after a hang-up, which the result of the next read or write shows.
   case ready
   /// The deadline passed first.
   case deadline
@@ -90,7 +90,7 @@ package final class Channel {
   }
 
   /// Like `readable`, but data that was already readable does not end the wait: only a new event does. A held poll uses
-  /// this when the next pipelined request is already on the socket, and it waits for a push or for the peer to
+  /// this when the next pipelined request is already on the socket, and the poll waits for a push or for the peer to
   /// disconnect.
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }

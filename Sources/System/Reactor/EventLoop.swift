@@ -76,7 +76,7 @@ package actor EventLoop {
 /// The thread behind an `EventLoop`.
 ///
 /// Unchecked, since only the loop's own thread uses `context` and `jobs`: each entry point either checks the thread or
-/// uses the mailbox. The other properties are immutable or locked.
+/// uses the mailbox. The other properties are immutable or guarded.
 @safe
 final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let index: Int

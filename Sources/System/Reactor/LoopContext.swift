@@ -210,7 +210,7 @@ package final class LoopContext {
     dispatch(count)
     // A single wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch may be full.
     // Timers must not fire before such events are reported. So the loop waits again, for one batch more than all
-    // channels can fill. Events after these have arrived later than `now`.
+    // channels can fill. Events beyond that batch have arrived later than `now`.
     guard wheel.isDue(at: tick) else { return }
     for _ in 0...(channels.count / Self.eventsPerWait) {
       let count = epoll.wait(milliseconds: 0)

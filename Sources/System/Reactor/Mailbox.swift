@@ -4,8 +4,8 @@ import Host
 import Synchronization
 import Threading
 
-/// Jobs and signals that other threads post to a loop. The loop is woken once per burst: of the items that are posted
-/// before the loop takes them, only the first writes to the eventfd.
+/// Jobs and signals that other threads post to a loop. The loop is woken once per burst: of all items that are posted
+/// until the loop takes them, only the first writes to the eventfd.
 final class Mailbox: Sendable {
   struct Post {
     var jobs: [UnownedJob] = []

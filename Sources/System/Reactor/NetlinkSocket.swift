@@ -3,7 +3,8 @@ import CLinux
 import Glibc
 import Host
 
-/// A socket on which the kernel reports changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
+/// A socket on which the kernel reports changes to links, addresses and routes (rtnetlink(7)). The socket needs no
+/// privilege.
 package enum NetlinkSocket {
   /// The groups RTMGRP_LINK, and the groups of addresses and routes of both families.
   private static var groups: Int32 {

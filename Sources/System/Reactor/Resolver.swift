@@ -134,7 +134,7 @@ package final class Resolver: Sendable {
 
   private func serve() {
     while true {
-      // The queue is asked again after each lookup, since the owner of that lookup may now start its next one.
+      // The queue is asked again after each lookup, since the owner of that lookup may now start its next lookup.
       while let key = state.withLock({ $0.queue.next() }) {
         let resolution = lookUp(key.host)
         for waiter in state.withLock({ $0.queue.finish(key) }) {

@@ -3,8 +3,8 @@ import CLinux
 import Glibc
 import Threading
 
-/// Reports the progress of a call that does not report it itself. A separate thread calls `report` at intervals until
-/// `body` returns.
+/// Reports the progress of a call that has no progress reports of its own. A separate thread calls `report` at
+/// intervals until `body` returns.
 enum ProgressReports {
   static func during<Result, Failure: Error>(
     _ interval: TimeSpan, report: @escaping @Sendable () -> Void, _ body: () throws(Failure) -> Result

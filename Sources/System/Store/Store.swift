@@ -88,8 +88,8 @@ package final class Store: Sendable {
     return result
   }
 
-  /// Throws why the store of these settings cannot be opened at present, as far as the names and permissions of the
-  /// files show it. Changes nothing.
+  /// Throws the reason for which the store of these settings cannot be opened at present, if the names and permissions
+  /// of the files show the reason. Changes nothing.
   package static func checkStart(_ settings: StoreSettings) throws(StoreError) {
     try StorePlace.checkStart(settings.path)
   }

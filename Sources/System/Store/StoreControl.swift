@@ -129,7 +129,8 @@ final class StoreControl: Sendable {
         StoreSocket.write(connection, "failed a disk does not respond\n")
         return
       }
-      // If the client has disconnected, the backup still continues. At its end it is complete, or removed.
+      // If the client has disconnected, the backup still continues. At the end of the backup, the copy is complete, or
+      // is removed.
       _ = report()
     }
     let line = result.reason.map { reason in "failed \(String(reason.map { $0.isNewline ? " " : $0 }))\n" }

@@ -3,7 +3,7 @@ import Host
 import Inbox
 import Journal
 
-/// Reads sessions from rows, and writes them.
+/// Reads sessions from rows, and writes sessions to rows.
 extension StoreFile {
   private typealias Failure = SQLiteDatabase.Failure
 
@@ -157,7 +157,7 @@ extension StoreFile {
     if let time = session.unusedSince { try set(name, to: String(time)) } else { try removeMeta(name) }
   }
 
-  /// Writes the state. It replaces all stored changes.
+  /// Writes the state, which replaces all stored changes.
   private func writeState(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
     result.isState = true
     try session.content.forEachStateRow { bytes throws(Failure) in

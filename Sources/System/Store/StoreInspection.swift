@@ -118,7 +118,7 @@ package enum StoreInspection {
     return try StoreLock.take(StorePlace.resolved(path))
   }
 
-  /// Without this check, an empty store would be created.
+  /// Throws if the file cannot be read. Without this check, an empty store would be created.
   private static func require(_ path: String) throws(StoreError) {
     guard unsafe access(path, R_OK) == 0 else { throw .failed(path: path, reason: SystemError.reason(of: errno)) }
   }

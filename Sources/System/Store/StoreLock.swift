@@ -97,7 +97,8 @@ enum StorePlace {
     }
   }
 
-  /// Throws the error of a start at present, as far as the names and permissions of the files show it. Changes nothing.
+  /// Throws the error with which a start would fail at present, if the names and permissions of the files show the
+  /// error. Changes nothing.
   static func checkStart(_ path: String) throws(StoreError) {
     let path = resolved(path)
     // With the slash, a folder that is a file is reported as such.

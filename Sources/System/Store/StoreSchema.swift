@@ -6,8 +6,8 @@
 ///     changes   the other entries of one commit of a session; at times, the rows of a state replace all others
 ///
 /// A row of `pushes` is deleted when retention has dropped all of its pushes. `first` is the number of the first push
-/// in the row or after it, `last` of the last push in the row or before it. `JournalCoder` defines the bytes in
-/// `entries`.
+/// after the beginning of the row. `last` is the number of the last push before the end of the row, so it is below
+/// `first` if the row contains only gaps. `JournalCoder` defines the bytes in `entries`.
 enum StoreSchema {
   /// The value of `PRAGMA application_id`: "Drwb".
   static var applicationID: Int64 { 0x4472_7762 }
@@ -33,7 +33,8 @@ enum StoreSchema {
     static var isClean: String { "clean" }
     /// Identifies the run of the machine in which the store was last open.
     static var boot: String { "boot" }
-    /// Earlier versions store a time here that belongs to `boot`, and compute it if it is missing.
+    /// Earlier versions stored a time here that belongs to `boot`. The row is removed, so that an earlier version that
+    /// opens the store computes the time again.
     static var start: String { "start" }
     /// The level of synchronisation of the last run.
     static var sync: String { "sync" }

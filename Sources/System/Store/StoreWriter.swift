@@ -18,8 +18,8 @@ final class StoreWriter {
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
-  /// With fewer waiting clients, a synchronisation does not wait for more clients: the delay would cost these clients
-  /// more than it saves.
+  /// With fewer waiting clients than this, a synchronisation does not wait for more clients: the wait would cost these
+  /// clients more than it saves.
   private static var minimumCompany: Int { 8 }
   /// Maximum wait for more clients, even with a slow disk.
   private static var companyWait: TimeSpan { .milliseconds(2) }
@@ -290,7 +290,7 @@ final class StoreWriter {
     }
   }
 
-  /// Reports that all entries which were taken from these sessions are stored.
+  /// Reports that all entries that were taken from these sessions are stored.
   private func publish(_ changed: some Sequence<StoredSession>) {
     published = batch.last
     for session in changed {

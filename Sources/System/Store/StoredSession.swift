@@ -13,7 +13,7 @@ final class StoredSession {
 
   let id: Int64
   let name: String
-  /// The number in the items of the session. Set by the writer.
+  /// The number by which submitted items name the session. Set by the writer.
   var number: Int32 = 0
   var content: JournaledSession
   var state: RestoredSession {
@@ -35,7 +35,7 @@ final class StoredSession {
   /// The rows of `changes`. The first rows represent a state, and have `stateBytes` bytes. The other rows have
   /// `changeBytes` bytes.
   var changes: [Int64] = []
-  /// The column `state` as it was read.
+  /// The value of the column `state` when the session was read.
   var lastStateRow: Int64 = 0
   var changeBytes = 0
   var stateBytes = 0

@@ -88,7 +88,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
       return sleepsUntil != nil
     }
 
-    /// The same for notes. Returns whether the store must be woken, because it would sleep longer than `delay`.
+    /// Like `takeSleep()`, for a note. Returns whether the store must be woken, because it would sleep longer than
+    /// `delay`.
     mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
       guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
       sleepsUntil = nil

@@ -252,7 +252,7 @@ package final class TLSConnection {
     }
     if total > 0 || limit <= 0 { return .bytes(total) }
     if case .closedByPeer = phase { return .closed }
-    // The peer may have closed only its sending side. So this is thrown by `read`, and the connection can still write.
+    // The peer may have closed only its sending side. So `read` throws this error, and the connection can still write.
     if hasReceivedEnd { throw .truncated }
     return .needsCiphertext
   }

@@ -11,7 +11,7 @@ import COpenSSL
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
   // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically, and locks
-  // its certificate store itself. It caches no sessions.
+  // its certificate store itself. It caches no TLS sessions.
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 

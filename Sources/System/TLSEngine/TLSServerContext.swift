@@ -25,7 +25,7 @@ package final class TLSServerContext: Sendable {
       + ":ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
   }
   private static var groups: String { "X25519:P-256:P-384" }
-  /// How long a client may resume a session, in seconds.
+  /// How long a client may resume a TLS session, in seconds.
   private static var ticketLifetime: Int { 7200 }
   /// Maximum number of certificates between a client's certificate and its authority.
   private static var chainDepth: Int32 { 8 }

@@ -184,7 +184,7 @@ import Testing
     ),
     (
       "{correlation: {protocol: jsonrpc, ids: sequence}, subscriptions: {add: {match: a, key: /id}}}",
-      "d.yaml:2:90: 'upstream.subscriptions.add.key' cannot be used: with 'upstream.correlation.ids: sequence', the id at '/id' is another number on each connection: choose another key, or subscribe in upstream.on_open"
+      "d.yaml:2:90: 'upstream.subscriptions.add.key' cannot be used: with 'upstream.correlation.ids: sequence', the id at '/id' is a different number on each connection: choose another key, or subscribe in upstream.on_open"
     ),
     (
       "correlation: {request: /id, reply: /id, ids: sequence}",

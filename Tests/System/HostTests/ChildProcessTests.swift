@@ -13,8 +13,8 @@ import Testing
   }
 
   @Test func returnsTheOutput() throws {
-    #expect(try output("printf", "%s|", "a b", "$HOME", "*") == "a b|$HOME|*|", "no shell looks at it")
-    #expect(try output("cat") == "", "there is nothing to read")
+    #expect(try output("printf", "%s|", "a b", "$HOME", "*") == "a b|$HOME|*|", "no shell interprets the arguments")
+    #expect(try output("cat") == "", "standard input is empty")
     #expect(try output("true") == "")
   }
 
@@ -32,7 +32,7 @@ import Testing
     #expect(throws: ChildProcessError.timedOut(limit)) { try output("sh", "-c", script, within: limit) }
     let start = ContinuousClock.now
     while sleeps(for: mark) {
-      try #require(ContinuousClock.now - start < .seconds(60), "it lives on")
+      try #require(ContinuousClock.now - start < .seconds(60), "the process still runs")
       try await Task.sleep(for: .milliseconds(1))
     }
   }

@@ -128,7 +128,7 @@ private final class Collector: @unchecked Sendable {
     #expect(!output.contains("before") && output.contains("after"))
   }
 
-  @Test func levelsBelowTheConfiguredOneAreNotRendered() {
+  @Test func linesBelowTheConfiguredLevelAreNotRendered() {
     var rendered = 0
     func fields() -> [LogField] {
       rendered += 1

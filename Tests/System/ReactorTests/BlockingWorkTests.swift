@@ -43,7 +43,7 @@ import Threading
     #expect(pool.threads == 1)
     hanging.cancel()
     guard case .failure(.unfinished) = await first.value else {
-      Issue.record("a waiter that gives up goes on at once")
+      Issue.record("a waiter that gives up continues at once")
       return
     }
     // Further jobs run once the thread is free.

@@ -42,7 +42,7 @@ import Testing
         // An array with a single reference is changed in place.
         let address = first.withUnsafeBytes { $0.baseAddress }
         first[0] = 3
-        #expect(first.withUnsafeBytes { $0.baseAddress } == address, "the queue still holds the first slice")
+        #expect(first.withUnsafeBytes { $0.baseAddress } == address, "the queue still refers to the first slice")
         while queue.flush(to: channel) == .blocked { _ = drain(peer) }
         #expect(queue.memoryBytes == 0)
         channel.close()

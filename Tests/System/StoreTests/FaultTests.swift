@@ -321,7 +321,7 @@ import Testing
   /// The power fails at any moment. All synchronised entries are restored, and the restored entries are the first
   /// submitted entries, without holes.
   @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
-  func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {
+  func aPowerFailureLosesOnlyUnsynchronisedEntries(sync: StoreSettings.Sync, seed: UInt64) throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     faults_record(faults)

@@ -26,7 +26,7 @@ import UpstreamProtocol
     return .push(StoredPush(number: number, time: 0, layout: 0, rendered: ByteString(Array(text.utf8))))
   }
 
-  @Test func aCheckSaysWhatTheStoreContains() throws {
+  @Test func aCheckReportsTheContentsOfTheStore() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     try store.submitAndWait([push(1), push(2), .accepted(RandomSession.message(4))])

@@ -356,7 +356,7 @@ import UpstreamProtocol
     #expect(read.count > 50 && read == read.sorted() && read.last ?? 0 > 300_000)
   }
 
-  @Test func aCheckReportsWhatItHasRead() throws {
+  @Test func aCheckReportsTheBytesThatItHasRead() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...20 as ClosedRange<UInt64> {

@@ -26,7 +26,7 @@ import Threading
     try StoreInspection.check(folder.file).sessions?.map(\.name) ?? []
   }
 
-  /// Earlier versions convert times with it if `boot` is unchanged, and compute it if it is missing.
+  /// Earlier versions convert times with the row `start` if `boot` is unchanged, and compute the row if it is missing.
   @Test func theStartOfTheMachineOfAnEarlierVersionIsRemoved() throws {
     let folder = try TestFolder()
     try TestStore(folder.file).close()

@@ -22,7 +22,7 @@ import Threading
     #expect(queue.setFailed(true))
     let first = journal.note(contentsOf: [.push(RandomSession.push(1)), .push(RandomSession.push(2))])
     #expect(journal.outcome(of: first) == .failed)
-    #expect(take(recovers: false) == [], "nobody waits for it")
+    #expect(take(recovers: false) == [], "no request awaits the entries")
     #expect(journal.outcome(of: first) == .failed)
     #expect(take(recovers: true) == [false, true])
     let second = journal.note(contentsOf: [.push(RandomSession.push(3))])

@@ -128,7 +128,7 @@ import Testing
     #expect(throws: TLSError.notTLS) { try other.deliver(Array("SSH-2.0-OpenSSH_9.2\r\n".utf8)) }
   }
 
-  // MARK: Sessions
+  // MARK: TLS sessions
 
   @Test(arguments: versions) func resumesASessionUntilItsContextIsReplaced(version: TLSVersion) throws {
     let identity = authority.issue("DNS:gateway.test")

@@ -9,12 +9,12 @@ final class TestClient {
     /// The protocols offered by ALPN; none if empty.
     var protocols: [String] = []
     var identity: TestIdentity?
-    /// The session to resume.
+    /// The TLS session to resume.
     var session: TLSSession?
     var tls12Cipher: String?
   }
 
-  /// A session of an earlier connection.
+  /// A TLS session of an earlier connection.
   final class TLSSession {
     let raw: OpaquePointer
     init(_ raw: OpaquePointer) { self.raw = raw }

@@ -27,8 +27,8 @@ package final class Credentials: Sendable {
 
   /// - Parameters:
   ///   - tokens: at a reload, the table must be created with the tokens of `previous` as `sharingGrantsOf`.
-  ///   - previous: the credentials that these replace at a reload. Grants of unchanged tokens and keys stay valid. If
-  ///     the policy for JWT has changed, the grants of all keys end.
+  ///   - previous: the credentials that the new credentials replace at a reload. Grants of unchanged tokens and keys
+  ///     stay valid. If the policy for JWT has changed, the grants of all keys end.
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
     self.tokens = tokens
     if let jwt, let before = previous?.jwt, before.policy == jwt.policy {

@@ -1,8 +1,9 @@
 import Synchronization
 
-/// The rights of one authenticated client. Every request carries one, also while it is held.
+/// The rights of one authenticated client. Every request refers to the grant of its client, also while the request is
+/// held.
 ///
-/// Any thread may read it. It is immutable, except that it can be revoked.
+/// Any thread may read a grant. A grant is immutable, except that it can be revoked.
 package final class Grant: Sendable {
   /// The client: the name of a static token, issuer and subject of a JWT separated by a space, or a name in a
   /// certificate. Empty for an open gateway. It does not contain control characters.
@@ -49,7 +50,7 @@ package final class Grant: Sendable {
   }
 }
 
-/// Ends all grants that use it, on all threads.
+/// Ends all grants that refer to this object, on all threads.
 package final class Revocation: Sendable {
   private let flag = Atomic(false)
 

@@ -69,7 +69,7 @@ struct GrantCache {
     digest.placeNumber & (entries.count / Self.ways - 1) * Self.ways
   }
 
-  /// Doubles the number of sets. The entries of each set are divided between two.
+  /// Doubles the number of sets. The entries of each set are divided between two sets.
   private mutating func grow() {
     let old = entries
     entries = [Entry?](repeating: nil, count: max(Self.smallestCount, old.count * 2))

@@ -1,8 +1,8 @@
 import ByteStreams
 import JSONCodec
 
-/// The members of a JSON object, by their decoded names. An object with two members of one name is refused, since
-/// parsers differ in which of them they use (RFC 8259 §4).
+/// The members of a JSON object, by their decoded names. An object with two members of one name is refused, since some
+/// parsers use the first of these members, and others the last (RFC 8259 §4).
 struct JSONMembers {
   enum Invalid: Error, Equatable {
     /// Not UTF-8, not JSON, not an object, or with an unpaired surrogate, which has no encoding in UTF-8.

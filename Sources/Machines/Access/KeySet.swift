@@ -14,8 +14,8 @@ package struct KeySet: Sendable {
   package static var maximumBytes: Int { 256 << 10 }
   /// Maximum number of keys. An issuer that rotates its keys has a few.
   package static var maximumKeys: Int { 64 }
-  /// Maximum number of keys that are tried for one token, since each costs the verification of a signature. They are
-  /// enough for a rotation.
+  /// Maximum number of keys that are tried for one token, since each key costs the verification of a signature. This
+  /// number is enough for a rotation.
   package static var maximumCandidates: Int { 4 }
 
   private(set) var keys: [VerificationKey] = []
@@ -33,7 +33,8 @@ package struct KeySet: Sendable {
     }
   }
 
-  /// Returns these keys, with the objects of `previous` for keys that both have, so that their grants stay valid.
+  /// Returns these keys, with the objects of `previous` for the keys that are in both sets, so that the grants of these
+  /// keys stay valid.
   func sharing(with previous: KeySet) -> KeySet {
     var result = self
     result.keys = keys.map { key in previous.keys.first { $0.isSame(as: key) } ?? key }
@@ -53,7 +54,7 @@ package struct KeySet: Sendable {
   }
 
   /// Requires that each key belongs to one issuer (RFC 8725 §3.8). Without this rule, one issuer could sign tokens in
-  /// the name of another.
+  /// the name of another issuer.
   func checkIssuers(_ policy: JWTPolicy) throws(Invalid) {
     for key in keys {
       guard let issuer = key.issuer else { continue }

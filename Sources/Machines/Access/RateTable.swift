@@ -3,9 +3,9 @@ import ByteStreams
 /// Counts the uses of each client by its key, and decides whether another use is within the limits. The table is one of
 /// several shards; each key belongs to one shard.
 ///
-/// A rate is limited by the generic cell rate algorithm (ITU-T I.371). Per key and rate it stores only the time at
-/// which all earlier uses are *paid off*: at which the whole burst is available again. So a limit is exact over every
-/// interval: at most `burst` uses plus the uses that the rate allows. A refused use costs nothing.
+/// A rate is limited by the generic cell rate algorithm (ITU-T I.371). Per key and rate, the table stores only the time
+/// at which all earlier uses are *paid off*, which means that the whole burst is available again. So a limit is exact
+/// over every interval: at most `burst` uses plus the uses that the rate allows. A refused use costs nothing.
 ///
 /// `maximumKeys` limits the memory. A key whose uses are all paid off is like a new key, and its place is reused. If
 /// all keys of a shard are in use, new keys have one common place with one set of limits. So active clients keep
@@ -157,7 +157,7 @@ package struct RateTable: Sendable {
     return TimeSpan(nanoseconds: paidOff > allowed ? Int64(paidOff - allowed) : 0)
   }
 
-  /// Takes back uses that were admitted, because another limit refused them.
+  /// Takes back uses that were admitted, because another limit has refused the request.
   package mutating func refund(_ rate: Rate, _ uses: Int = 1, by key: Key, inCommon: Bool, at now: MonotonicTime) {
     guard let limit = limits[rate] else { return }
     let now = advance(to: now)
@@ -192,7 +192,7 @@ package struct RateTable: Sendable {
 
   /// Counts the end of a held request.
   package mutating func release(_ hold: Hold) {
-    // An entry with held requests is in use, so it is still there.
+    // An entry with held requests is in use, so the table still has the entry.
     guard hold.inCommon || find(hold.key) != nil else { preconditionFailure("a held request was released twice") }
     update(hold.inCommon ? nil : find(hold.key)) { entry in
       precondition(entry.held > 0, "a held request was released twice")

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// The id that the gateway gives to a call, in place of the client's own id.
 ///
-/// It is random, so that no other client can guess it and cause a reply to it. It is unique among the calls of a
-/// session, which `CallTable` checks. It has the JSON type of the client's id: some upstreams accept only numbers,
+/// The id is random, so that no other client can guess it and cause a reply to the call. It is unique among the calls
+/// of a session, which `CallTable` checks. It has the JSON type of the client's id: some upstreams accept only numbers,
 /// others only strings.
 package struct CallID: Hashable, Sendable {
   package enum Form: Hashable, Sendable {
@@ -47,8 +47,8 @@ package struct CallID: Hashable, Sendable {
 
   // MARK: JSON
 
-  /// Reads a JSON token. Returns nil unless it has the form of such an id. The digits of a UUID may be in either case,
-  /// since some upstreams change the case.
+  /// Reads a JSON token. Returns nil unless the token has the form of a gateway's id. The digits of a UUID may be in
+  /// either case, since some upstreams change the case.
   package init?(token: Span<UInt8>) {
     if token.count == Self.numberDigits, let number = token.decimalValue(), token[0] != UInt8(ascii: "0") {
       form = .number

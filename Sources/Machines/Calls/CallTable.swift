@@ -6,8 +6,8 @@ import UpstreamSession
 ///
 /// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client gives up with
 /// `abandon`. If several outcomes are reported, the first counts. After a timeout, `LateCalls` remembers the call for a
-/// while, so that a late reply is found. It is a value without socket, clock or randomness: the owner makes the ids,
-/// and reports messages and the ends of connections.
+/// while, so that a late reply is found. The table is a value without socket, clock or randomness: the owner makes the
+/// ids, and reports messages and the ends of connections.
 package struct CallTable: Sendable {
   /// Limits of one session.
   package struct Limits: Sendable {
@@ -49,7 +49,7 @@ package struct CallTable: Sendable {
     let lane: Int
     /// The client for which the call counts.
     let client: UInt64
-    /// The last connection that was given the request; nil if there was none, or if that connection has ended and the
+    /// The last connection that has taken the request; nil if there was none, or if that connection has ended and the
     /// request is queued.
     var carrier: Generation?
     var outcome: Outcome?
@@ -215,7 +215,7 @@ package struct CallTable: Sendable {
   /// does not depend on the number of calls.
   ///
   /// - Parameter outcome: returns the outcome of the call whose request is the message with this number; nil if the
-  ///   message has not ended. `hasCarrier`: a connection that has not ended was given the message.
+  ///   message has not ended. `hasCarrier`: whether a connection that has not ended has taken the message.
   package mutating func messagesEnded(
     _ sequences: [UInt64], _ outcome: (UInt64, _ hasCarrier: Bool) -> Outcome?
   ) -> [Int] {

@@ -4,9 +4,9 @@ import Totals
 
 /// The consumers of a session: named readers whose positions the gateway keeps.
 ///
-/// It is a pure value, without clock, randomness or socket. A work-sharing consumer has a `LeaseQueue`. Any other
-/// consumer is one reader: it receives the pushes after its acknowledged position, repeatedly, until it acknowledges a
-/// later position.
+/// The table is a pure value, without clock, randomness or socket. A work-sharing consumer has a `LeaseQueue`. Any
+/// other consumer is one reader: it receives the pushes after its acknowledged position, repeatedly, until it
+/// acknowledges a later position.
 package struct ConsumerTable: Sendable {
   /// Maximum number of consumers that one client may have (`ReservedTotal`). There must be a limit, since clients
   /// choose the names.

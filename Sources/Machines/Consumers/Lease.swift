@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// The right of one worker to handle one push, until the lease expires. Written `l-number.attempt.bits`; clients treat
-/// it as opaque.
+/// The right of one worker to handle one push, until the lease expires. The text form is `l-number.attempt.bits`, which
+/// clients treat as opaque.
 package struct Lease: Hashable, Sendable {
   /// The number of the push.
   package let number: UInt64

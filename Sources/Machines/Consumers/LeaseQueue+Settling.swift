@@ -33,8 +33,8 @@ extension LeaseQueue {
     }
   }
 
-  /// Ends a lease without an acknowledgement. The push can be delivered again at `time`. Returns whether it became a
-  /// dead letter.
+  /// Ends a lease without an acknowledgement. The push can be delivered again at `time`. Returns whether the push
+  /// became a dead letter.
   @discardableResult
   mutating func end(
     _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
@@ -73,7 +73,7 @@ extension LeaseQueue {
     free(number, at: now, now: now, source)
   }
 
-  /// Makes the push available again at `time`, unless retention has removed it. Returns whether it became a dead
+  /// Makes the push available again at `time`, unless retention has removed it. Returns whether the push became a dead
   /// letter.
   @discardableResult
   private mutating func free(

@@ -37,7 +37,7 @@ package struct PushContinuity: Sendable {
   // MARK: Connections
 
   /// Called when the setup of a connection has begun. From this moment on, the state that the upstream is to restore on
-  /// it no longer changes.
+  /// this connection no longer changes.
   package mutating func setupBegan(on connection: UInt64) { successors.append(Successor(connection: connection)) }
 
   package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }

@@ -121,8 +121,8 @@ package struct IdempotencyTable: Sendable {
   /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
   /// count for no client.
   private var total: ReservedTotal
-  /// Maximum number of clients whose keys are counted. A shard has as many keys with the default limit. The dictionary
-  /// of clients should not be larger, since it is also copied when it grows.
+  /// Maximum number of clients whose keys are counted: the number of keys of a shard with the default limit. The
+  /// dictionary of clients should not be larger than the dictionary of a shard, since both are copied when they grow.
   private static var countedClients: Int { 16_384 }
   /// The latest time of any input. Threads pass times that are slightly out of order.
   private var latest = MonotonicTime.zero

@@ -7,7 +7,7 @@ package struct StoreSettings: Hashable, Sendable {
     case memory
     /// In an SQLite database.
     case sqlite
-    /// In Redis, where several gateways share them.
+    /// In Redis, through which several gateways share sessions.
     case redis
   }
 

@@ -32,7 +32,7 @@ package struct JournalCoder: ~Copyable, ~Escapable {
   /// The number of bytes that are left to read.
   package var rest: Int { input.count - offset }
 
-  /// Marks the input as damaged if a value that was read does not have this property, which every written value has.
+  /// Marks the input as damaged unless `isValid`. The condition must be true for every value that is written.
   package mutating func require(_ isValid: Bool) {
     guard isReading, !isValid else { return }
     isDamaged = true

@@ -29,7 +29,8 @@ package struct DeliveryLedger: Sendable {
   private var late: [UInt64: LateEntry] = [:]
   /// The messages in `late` that have left the outbox, in the order in which they left.
   private var lateDepartures = RingDeque<UInt64>(filler: 0)
-  /// The raw values of each state, in the lower four bits, and of its reason. 0 for a number that was never assigned.
+  /// For each message, the raw value of its state in the lower four bits, and of its reason in the upper four bits. 0
+  /// for a number that was never assigned.
   private var states: [UInt8] = []
   /// When each state was reached, in `timeUnit`s of the clock.
   private var times: [UInt32] = []
@@ -127,7 +128,7 @@ package struct DeliveryLedger: Sendable {
   /// How many of the remembered messages are `written` and may still be confirmed.
   var unconfirmed: Int { count(in: .written) &- finallyWritten }
 
-  /// Whether a message stays in this state.
+  /// Whether this state of the message is final.
   private func isFinal(_ state: DeliveryState, of sequence: UInt64) -> Bool {
     switch state {
     case .queued: false

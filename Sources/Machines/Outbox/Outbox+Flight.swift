@@ -105,7 +105,7 @@ extension Outbox {
   package func isRetiring(_ connection: Generation) -> Bool { retiring?.connection == connection }
 
   /// Called when a pong arrived on this connection: the peer has received everything before the ping. Returns how many
-  /// messages this confirms.
+  /// messages the pong confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
     oldestConfirmed = nil
@@ -190,7 +190,7 @@ extension Outbox {
     replaceOlder(from: ring.front, before: end)
   }
 
-  /// A message is given up when `maximumAttempts` connections have ended while they carried it.
+  /// A message is given up when `maximumAttempts` connections have ended while they carried the message.
   private func canRetry(_ position: Int) -> Bool {
     Int(ring[position].attempts) + Int(ring[position].interruptions) < settings.maximumAttempts
   }

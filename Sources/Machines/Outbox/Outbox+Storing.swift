@@ -35,8 +35,8 @@ extension Outbox {
       let original = end.subtractingReportingOverflow(message.time)
       deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
     }
-    // Only the states of the last messages are stored. A message may be older than those and so have no stored state.
-    // If its payload is still stored, it has not ended: it counts as queued.
+    // Only the states of the last messages are stored. An older message has no stored state. If the payload of such a
+    // message is still stored, the message has not ended, and counts as queued.
     let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
     if mayHaveArrived {
@@ -127,8 +127,8 @@ extension Outbox {
   package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
 
   /// Withdraws the intent for the waiting messages: no connection writes them until the intent is stored again. A
-  /// message that was written once keeps its intent: it may have arrived, and a later process must know that when it
-  /// ends the message.
+  /// message that was written once keeps its intent, since it may have arrived. A later process that ends the message
+  /// must know this.
   mutating func lowerIntent() {
     guard storesMessages, takenEnd < ring.end else { return }
     var first = ring[takenEnd].sequence

@@ -222,7 +222,7 @@ package struct Outbox: Sendable {
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || deadline < mostUrgent)
   }
 
-  /// Queues messages in their order, each like the function above.
+  /// Queues messages in their order, each as `enqueue` queues a single message.
   package mutating func enqueue(
     _ payloads: [ByteSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime

@@ -30,7 +30,8 @@ package struct OutboxSettings: Sendable, Equatable {
   /// message was written (with `redelivery: unconfirmed`), or, in any case, while the message was partially written. At
   /// most 255.
   package var maximumAttempts = 3
-  /// Whether pings confirm messages. If not, `written` is final. It is decided for each connection (`startSending`).
+  /// Whether pings confirm messages. If not, `written` is final. `startSending` can override this setting for its
+  /// connection.
   package var confirms = true
   /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier
   /// follows.

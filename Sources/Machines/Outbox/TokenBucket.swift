@@ -14,11 +14,11 @@ package struct Pace: Sendable, Equatable {
   }
 }
 
-/// Enforces a pace: a bucket that holds `burst` tokens and regains one every `interval / messages`.
+/// Enforces a pace: a bucket of at most `burst` tokens that regains one token every `interval / messages`.
 ///
-/// It stores only the time at which the bucket is full again (the virtual scheduling algorithm of ITU-T I.371), so
-/// nothing needs refilling and nothing is lost to rounding. A caller that takes its token up to `slack` late, as timers
-/// do, gets the next token as if it had been on time, so the average pace is kept. No token is available early.
+/// The type stores only the time at which the bucket is full again (the virtual scheduling algorithm of ITU-T I.371),
+/// so nothing needs refilling and nothing is lost to rounding. A caller that takes its token up to `slack` late, as
+/// timers do, gets the next token as if it had been on time, so the average pace is kept. No token is available early.
 ///
 /// `HostAttemptLimiter` is a separate type, since it assigns times in the order of requests, with pauses and a limit on
 /// attempts in progress.
@@ -53,7 +53,7 @@ package struct TokenBucket: Sendable {
   /// Returns `count` tokens that were taken and not used.
   package mutating func refund(_ count: Int) { fullAt = fullAt - spacing * Int64(count) }
 
-  /// When the next token is available, if all that are available now are taken.
+  /// When the next token is available, if all tokens that are available now are taken.
   package func nextToken(now: MonotonicTime) -> MonotonicTime {
     refreshed(now) - spacing * Int64(burst - 1 - available(now: now))
   }

@@ -4,7 +4,7 @@ import ByteStreams
 /// its URL before the name is resolved, and to each address afterwards. The gateway connects only to checked addresses,
 /// so a name server cannot substitute another address.
 package struct ConnectionRules: Hashable, Sendable {
-  /// If there are none, any host is allowed, except through a proxy.
+  /// The allowed hosts. If there are none, any host is allowed, except through a proxy.
   package var hosts = HostPatterns()
   /// Blocks of non-public addresses that are allowed.
   package var allowed: [AddressBlock] = []

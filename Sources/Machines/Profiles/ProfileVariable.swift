@@ -68,7 +68,7 @@ extension [ProfileVariable] {
   }
 
   private var names: String {
-    isEmpty ? "this profile has none" : "this profile has \(map(\.name).joined(separator: ", "))"
+    isEmpty ? "this profile has no variables" : "this profile has \(map(\.name).joined(separator: ", "))"
   }
 
   /// The beginning of a client's text.

@@ -31,7 +31,7 @@ package struct RedisPipeline {
   /// The usual rate of a connection in each direction, in bytes per second. It extends the timeout of a command by the
   /// time for the command, the pending output before it, and the replies that arrive while the command is pending. On a
   /// slower connection, the timeout starts again while bytes of the oldest command are acknowledged, or bytes of its
-  /// reply arrive. If it did not, one large message would end the connection again and again.
+  /// reply arrive. Otherwise, one large message would end the connection again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {

@@ -99,8 +99,8 @@ package struct DefinitionList: Sendable {
     case complete(Version)
   }
 
-  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, their number
-  /// is the maximum. With more changes, the hash is read again.
+  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, the number
+  /// of these sessions is the maximum. Above the maximum, the hash is read again.
   private static var noticeLimit: Int { 4_096 }
 
   /// How long the copy keeps a session that Redis has lost. Its holder can define it again within this time.
@@ -248,7 +248,7 @@ package struct DefinitionList: Sendable {
     if case .removed(let code, let incarnation) = notice.change {
       noteRemoval(of: notice.name, incarnation, code: code)
     }
-    // If an earlier change was missing, the hash is read again. What is read then includes this change.
+    // If an earlier change was missing, the hash is read again. The next reading includes this change.
     guard case .complete(let version) = state else { return [] }
     if version.id == notice.version.id, notice.version.count <= version.count { return [] }
     guard version.isFollowed(by: notice.version) else {

@@ -20,9 +20,9 @@ package struct GatewayID: Hashable, Comparable, Sendable {
 
   package static func < (left: GatewayID, right: GatewayID) -> Bool { left.value < right.value }
 
-  /// The order in which the gateways try to acquire a session. It differs per session (rendezvous hashing), so that the
-  /// sessions of a gateway that has ended are spread over the other gateways. All gateways compute the same order
-  /// without exchanging messages.
+  /// The order in which the gateways try to acquire a session. The order differs per session (rendezvous hashing), so
+  /// that the sessions of a gateway that has ended are spread over the other gateways. All gateways compute the same
+  /// order without exchanging messages.
   package static func order(of gateways: some Sequence<GatewayID>, for session: String) -> [GatewayID] {
     // FNV-1a over the name, then the finaliser of MurmurHash3 with the id.
     let name = session.utf8Span.span.fnv1aHash()

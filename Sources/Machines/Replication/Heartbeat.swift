@@ -30,8 +30,8 @@ package struct TenureTimes: Hashable, Sendable {
   }
 }
 
-/// The heartbeat of this gateway, and its deadline. Before the deadline, no other gateway acquires its sessions, and it
-/// may write to upstreams.
+/// The heartbeat of this gateway, and its deadline. Before the deadline, this gateway may write to upstreams, and no
+/// other gateway acquires its sessions.
 package struct Heartbeat: Sendable {
   package let times: TenureTimes
   /// The time until which this gateway may write.

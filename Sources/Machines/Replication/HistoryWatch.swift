@@ -2,8 +2,9 @@ import ByteStreams
 
 /// The present history of Redis, and the gateways that have entries in it.
 ///
-/// The id of a history is `master_replid` of the primary. It changes with each promotion and each restart. Any of these
-/// may lose the last writes. A session is stamped with the history in which its holder has found it complete.
+/// The id of a history is `master_replid` of the primary. It changes with each promotion and each restart, and each of
+/// these events may lose the last writes. A session is stamped with the history in which its holder has found it
+/// complete.
 package struct HistoryWatch: Sendable {
   private struct Seen {
     /// nil if Redis has no entry of this gateway.

@@ -147,7 +147,7 @@ package struct Acquisition: Hashable, Sendable {
   package let token: HolderToken
   /// The terms, which end with the term of `token`.
   package let terms: HolderTerms
-  /// A random number if the session was never acquired. If it was, the epoch of the session.
+  /// A random number if the session was never acquired, otherwise the epoch of the session.
   package let epoch: UInt64
   /// The history of the record afterwards. An acquisition does not stamp.
   package let history: String

@@ -191,7 +191,7 @@ package struct Tenure: Sendable {
       if opening == nil { opening = number }
     default: break
     }
-    // A WAIT with too few replicas is repeated with the next heartbeat.
+    // If the WAIT after this read finds too few replicas, the next read comes after a pause.
     if command == .read { notBefore = now + Candidate.pause }
     pending = command
     lapsesThen = heartbeat.lapses

@@ -10,7 +10,7 @@ package struct NetworkChange: Equatable, Sendable {
   package init() {}
 }
 
-/// Merges a burst of events into one change. When a link comes up, its addresses and routes follow within some tenths
+/// Merges a burst of events into one change. When a link comes up, its addresses and routes follow within a few tenths
 /// of a second. A connection attempt at the first of these events would fail.
 package struct NetworkChangeDebouncer: Sendable {
   /// Maximum addresses remembered per burst. More addresses disappear only when a whole host is renumbered. In this

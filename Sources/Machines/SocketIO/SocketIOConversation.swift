@@ -129,8 +129,7 @@ package struct SocketIOConversation: Sendable {
     return complete(gathered.packet, gathered.text.span, gathered.text, gathered.attachments)
   }
 
-  /// `text`: the text of the packet. `kept` is the same text if it arrived in an earlier message, and nil if it did
-  /// not.
+  /// `text`: the text of the packet. `kept` is the same text if it arrived in an earlier message, otherwise nil.
   private mutating func complete(
     _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
   ) -> SocketIOEvent {

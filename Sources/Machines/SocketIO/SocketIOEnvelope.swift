@@ -59,7 +59,7 @@ extension EventEnvelope {
         throw EventFormatError("'ack' is the value of 'ack' in the push")
       }
       guard values["namespace"] == nil else {
-        throw EventFormatError("'namespace' belongs to an event: the token of 'ack' has one")
+        throw EventFormatError("'namespace' belongs to an event: the token of 'ack' already names the namespace")
       }
       parts.kind = .acknowledgement
       self = .acknowledgement(token: token, parts)
@@ -75,7 +75,7 @@ extension EventEnvelope {
     }
     guard !SocketIOPacket.isReservedEventName(name.span) else {
       throw EventFormatError(
-        "the event name '\(String(decoding: name, as: UTF8.self))' is reserved by Socket.IO: servers close the connection for it, so use another"
+        "the event name '\(String(decoding: name, as: UTF8.self))' is reserved by Socket.IO: servers close the connection for it, so use another name"
       )
     }
   }

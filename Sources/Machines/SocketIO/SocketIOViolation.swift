@@ -39,7 +39,7 @@ package enum SocketIOViolation: Error, Hashable, Sendable, CustomStringConvertib
     case .invalidPayload:
       "the payload of a packet does not fit its type; an event is an array that begins with its name"
     case .invalidPlaceholder: "a placeholder of a binary packet does not have the number of an attachment"
-    case .textAmongAttachments: "a packet arrived before all attachments of the previous one"
+    case .textAmongAttachments: "a packet arrived before all attachments of the previous packet"
     case .unannouncedAttachment: "a binary message that no packet announced"
     case .tooLarge(let limit):
       "a packet and its attachments are larger than \(limit) bytes ('upstream.message_bytes')"

@@ -1,5 +1,5 @@
-/// A total whose parts stay with their clients until these give them back, such as the consumers of a session. It
-/// applies the rule of `Reserve`.
+/// A total whose parts stay with their clients until the clients give the parts back, such as the consumers of a
+/// session. It applies the rule of `Reserve`.
 ///
 /// A client is a principal; without credentials it is an address.
 package struct ReservedTotal: Sendable {

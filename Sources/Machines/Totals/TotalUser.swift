@@ -1,6 +1,7 @@
 /// The client that uses a part of a total: its principal, and its address.
 ///
-/// Both are hashes that are keyed with a secret of this process, so that no client can choose the hash of another.
+/// Both are hashes that are keyed with a secret of this process, so that no client can choose the hash of another
+/// client.
 package struct TotalUser: Hashable, Sendable {
   /// 0 without credentials.
   package let principal: UInt64

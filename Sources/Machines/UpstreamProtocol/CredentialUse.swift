@@ -93,7 +93,7 @@ extension UpstreamConventions {
       return [
         (
           "subscriptions.add.key",
-          "with 'upstream.correlation.ids: sequence', the id at '\(correlation.request)' is another number on each connection: choose another key, or subscribe in upstream.on_open"
+          "with 'upstream.correlation.ids: sequence', the id at '\(correlation.request)' is a different number on each connection: choose another key, or subscribe in upstream.on_open"
         )
       ]
     }

@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// A test of a message's payload. It matches if all conditions of at least one alternative are met.
+/// A test of a message's payload. The matcher matches if all conditions of at least one alternative are met.
 package struct Matcher: Hashable, Sendable {
   package enum Condition: Hashable, Sendable {
     /// The whole payload equals this text.
@@ -32,7 +32,7 @@ package struct Matcher: Hashable, Sendable {
     self.alternatives = alternatives
   }
 
-  /// Whether it searches for a text anywhere in the message.
+  /// Whether the matcher searches for a text anywhere in the message.
   package var searchesText: Bool {
     alternatives.joined().contains { if case .contains = $0 { true } else { false } }
   }

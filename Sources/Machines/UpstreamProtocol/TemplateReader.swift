@@ -97,7 +97,8 @@ private struct TemplateReader {
     var needsKey: Bool { self == .hexadecimalHMAC || self == .base64HMAC }
   }
 
-  /// Parses the key of an HMAC and the colon after it. A key in the configuration itself would be shown with it.
+  /// Parses the key of an HMAC and the colon after it. A key that is written in the configuration itself is refused,
+  /// since it would be shown with the configuration.
   private mutating func key(of name: String, depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
     let error = TemplateSyntaxError(
       description:

@@ -8,7 +8,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var onClose: [Template] = []
   package var client = ClientHeartbeat()
   package var server = ServerHeartbeat()
-  /// Messages that end the session at the upstream. The first that matches applies.
+  /// Messages that end the session at the upstream. The first entry that matches applies.
   package var failures: [Failure] = []
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
@@ -59,7 +59,7 @@ package struct UpstreamConventions: Equatable, Sendable {
     package init() {}
   }
 
-  /// A message of the upstream by which the connection has become useless, although it stays open.
+  /// A message of the upstream after which the connection is useless, although it stays open.
   package struct Failure: Hashable, Sendable {
     package let match: Matcher
     /// Its meaning, for operators.

@@ -15,7 +15,7 @@ package struct HeartbeatSettings: Sendable, Equatable {
 /// The heartbeats of one connection: when to send the next, and whether a response or a heartbeat of the upstream is
 /// overdue.
 ///
-/// It is part of the connection's state, so no heartbeat outlives its socket.
+/// The value is part of the connection's state, so no heartbeat outlives its socket.
 struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime

@@ -50,8 +50,8 @@ package struct HostAttemptLimiter: Sendable {
     /// The pause is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var inProgress = 0
-    /// The slots of returned tickets, in order. There are at most as many as sessions that have waited at the same
-    /// time.
+    /// The slots of returned tickets, in order. There are at most as many slots as sessions that have waited at the
+    /// same time.
     var freeSlots: [MonotonicTime] = []
   }
 

@@ -4,8 +4,8 @@ import ByteStreams
 ///
 /// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only
 /// while the upstream does not read its socket. Setup messages are limited by the configuration. A new heartbeat, or a
-/// new response to an upstream's heartbeat, replaces the pending one, as with pongs (RFC 6455 §5.5.3). So an upstream
-/// that sends heartbeats and reads nothing cannot make the queue grow.
+/// new response to an upstream's heartbeat, replaces the pending message of the same kind, as with pongs (RFC 6455
+/// §5.5.3). So an upstream that sends heartbeats and reads nothing cannot make the queue grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
 

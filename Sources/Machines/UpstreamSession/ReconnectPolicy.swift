@@ -3,8 +3,8 @@ import ByteStreams
 /// Decides the next step after a failed attempt or a lost connection, by the *table of signals*: the rules by which
 /// each status code, error and close code leads to its next step.
 ///
-/// It counts earlier failures, because most rules depend on them ('once', 'in a row', 'at most five times'). A stable
-/// connection resets the counts.
+/// The policy counts earlier failures, because most rules depend on these counts ('once', 'in a row', 'at most five
+/// times'). A stable connection resets the counts.
 package struct ReconnectPolicy: Sendable {
   /// Waits and limits of the table of signals. Each comment begins with the signals that the value concerns.
   enum Constants {

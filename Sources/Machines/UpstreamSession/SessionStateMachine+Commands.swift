@@ -105,8 +105,8 @@ extension SessionStateMachine {
     desired == .up ? close(code: shutdownCode, now: now) : []
   }
 
-  /// Called when there is something to send. Only an on-demand session that is idle, or is closing to become idle,
-  /// connects because of it.
+  /// Called when there is something to send. Only an on-demand session connects in this case, if it is idle or is
+  /// closing to become idle.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
     lastUse = now
@@ -124,7 +124,7 @@ extension SessionStateMachine {
 
   /// Called when links, addresses or routes of this machine have changed. A connection is probed, not closed, since the
   /// change may not affect it. If a link, address or route was added, a wait ends, at most once per
-  /// `networkAttemptInterval`. If some were only lost, there is nothing new to try.
+  /// `networkAttemptInterval`. If links, addresses or routes were only removed, there is nothing new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reports of an open connection.
 extension SessionStateMachine {
-  /// Called when bytes have arrived, on the path of every read. It costs one write to memory, unless the connection was
-  /// quiet.
+  /// Called when bytes have arrived, on the path of every read. The call costs one write to memory, unless the
+  /// connection was quiet.
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.bytesReceived(now: now) }

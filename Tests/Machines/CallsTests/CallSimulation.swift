@@ -139,7 +139,7 @@ import UpstreamSession
       guard callers[index].outcome == nil else { return }
       let lanes = table.messagesEnded([callers[index].sequence]) { _, _ in .notSent }
       guard callers[index].repliesSeen == 0 else {
-        #expect(lanes == [], "it has its reply")
+        #expect(lanes == [], "the call has its reply")
         return
       }
       #expect(lanes == [callers[index].lane])

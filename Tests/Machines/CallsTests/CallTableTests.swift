@@ -91,7 +91,7 @@ import UpstreamSession
     #expect(table.connectionEnded(connection) { _ in false } == [])
     table.taken(1, by: connection)
     #expect(table.connectionEnded(Generation(2)) { _ in false } == [])
-    #expect(table.connectionEnded(connection) { $0 == 1 } == [], "it is sent again")
+    #expect(table.connectionEnded(connection) { $0 == 1 } == [], "the request is sent again")
     table.taken(1, by: connection)
     #expect(table.connectionEnded(connection) { _ in false } == [0])
     #expect(table.connectionEnded(connection) { _ in false } == [], "once")
@@ -124,7 +124,7 @@ import UpstreamSession
     _ = table.connectionEnded(Generation(2)) { _ in true }
     #expect(hasCarrier())
     _ = table.connectionEnded(connection) { _ in true }
-    #expect(!hasCarrier(), "it is queued")
+    #expect(!hasCarrier(), "the request is queued")
     table.taken(1, by: Generation(2))
     #expect(hasCarrier())
   }
@@ -138,11 +138,11 @@ import UpstreamSession
     #expect(table.messagesEnded([2]) { _, _ in .upstreamClosed } == [], "the first outcome counts")
     #expect(finish(&table, 2) == "not sent")
     _ = receive(&table, 1)
-    #expect(table.messagesEnded([1, 2]) { _, _ in .upstreamClosed } == [], "it has its reply")
+    #expect(table.messagesEnded([1, 2]) { _, _ in .upstreamClosed } == [], "the call has its reply")
     #expect(finish(&table, 1) == #"["a"]"#)
   }
 
-  @Test func aCallThatItsClientLeftIsForgotten() {
+  @Test func aCallThatItsClientHasAbandonedIsForgotten() {
     for settle in [false, true] {
       var table = table()
       if settle { _ = receive(&table, 1) }
@@ -200,9 +200,9 @@ import UpstreamSession
     #expect(receive(&table, 1, "[ID,456789,]") == .none, "larger than the limit: nothing is forgotten for it")
     #expect(receive(&table, 1, "[ID,45]") == .lateReply)
     #expect(receive(&table, 3, "[ID,45]") == .lateReply)
-    #expect(table.lateReply(to: 1, for: "me", now: now) == nil, "the oldest gave way")
+    #expect(table.lateReply(to: 1, for: "me", now: now) == nil, "the oldest reply was dropped")
     #expect(text(table.lateReply(to: 3, for: "me", now: now)) == "[3,45]")
-    #expect(receive(&table, 2, "[ID,4567]") == .none, "it was the oldest itself")
+    #expect(receive(&table, 2, "[ID,4567]") == .none, "call 2 was the oldest itself, and was dropped")
     table.expire(now: now + .seconds(61))
     #expect(table.isEmpty)
   }
@@ -243,7 +243,7 @@ import UpstreamSession
       asked.append(bytes)
       return false
     }
-    #expect(table.lateMemory == 0 && !table.contains(id(1)), "it is not remembered")
+    #expect(table.lateMemory == 0 && !table.contains(id(1)), "the call is not remembered")
     _ = table.finish(id(2), for: "me", now: now) { bytes in
       asked.append(bytes)
       return true
@@ -274,7 +274,7 @@ import UpstreamSession
   @Test func theRepliesThatWaitForTheirClientsAreLimitedInBytes() {
     var table = table { $0.replyBytes = 10 }
     for number in 2...3 { _ = table.open(id(number), token: bytes("\(number)"), sequence: UInt64(number)) }
-    #expect(receive(&table, 1, "[ID,456789012]") == .reply(lane: 0), "a single one is taken whatever its size")
+    #expect(receive(&table, 1, "[ID,456789012]") == .reply(lane: 0), "a single reply is accepted whatever its size")
     #expect(receive(&table, 2) == .none)
     _ = finish(&table, 1)
     #expect(receive(&table, 2) == .reply(lane: 1))

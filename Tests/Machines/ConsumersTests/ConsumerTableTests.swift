@@ -94,7 +94,7 @@ import Testing
     fixture.take(settings)
     #expect(try fixture.take() == [2])
     #expect(try fixture.settle(.acknowledge, first) == [.acknowledged])
-    #expect(try fixture.take().isEmpty, "it is with one worker")
+    #expect(try fixture.take().isEmpty, "the push is leased to one worker")
   }
 
   @Test func afterARestartOnlyTheFirstOfTheLeasesOfAKeyIsValid() throws {
@@ -120,7 +120,7 @@ import Testing
     #expect(throws: ConsumerRefusal.unknown) { try fixture.table.check(turn, of: ConsumerFixture.name) }
     fixture.wait(.hours(24 * 8))
     _ = fixture.table.expire(now: fixture.now, fixture.log)
-    #expect(fixture.table.count == 0, "it is not held")
+    #expect(fixture.table.count == 0, "the receive is no longer held")
   }
 
   @Test func aDeadLetterThatIsRetriedIsAsOldAsTheRetry() throws {
@@ -138,7 +138,7 @@ import Testing
     let lease = try fixture.lease()
     let settings = try fixture.status.settings
     fixture.take(settings)
-    #expect(try fixture.take().isEmpty, "the same worker goes on")
+    #expect(try fixture.take().isEmpty, "the same worker continues")
     fixture.take(settings, isNewWorker: true)
     let again = try fixture.lease()
     #expect(again.number == 1 && again.attempt == 1)
@@ -257,7 +257,7 @@ import Testing
     var fixture = ConsumerFixture()
     for index in 0..<1_000 { #expect(try fixture.put(ConsumerSettings(), as: "c\(index)")) }
     #expect(throws: ConsumerRefusal.tooMany) { try fixture.put(ConsumerSettings(), as: "other") }
-    #expect(try !fixture.put(ConsumerSettings(), as: "c7"), "an existing one is no more")
+    #expect(try !fixture.put(ConsumerSettings(), as: "c7"), "an existing consumer does not count again")
     #expect(fixture.table.statuses(fixture.log).count == 1_000)
     _ = fixture.table.remove("c8")
     #expect(try fixture.put(ConsumerSettings(), as: "other"))
@@ -357,7 +357,7 @@ import Testing
     end = fixture.table.hold(turn, of: name, 1, now: fixture.now)
     fixture.wait(.seconds(5))
     end = fixture.table.hold(turn, of: name, -1, now: fixture.now)
-    #expect(end == .distantFuture, "another one is held")
+    #expect(end == .distantFuture, "another receive is held")
     end = fixture.table.hold(turn, of: name, -1, now: fixture.now)
     #expect(end == fixture.now + .seconds(10))
   }

@@ -88,7 +88,7 @@ import Testing
     #expect(try fixture.status.deadLetters == 0)
   }
 
-  @Test func deadLettersHaveLimitsAndCountWhatTheyDrop() throws {
+  @Test func deadLettersHaveLimitsAndDroppedDeadLettersAreCounted() throws {
     var fixture = try ConsumerFixture { _ in }
     for _ in 0..<DeadLetters.maximumCount + 5 {
       fixture.push("a")
@@ -367,7 +367,7 @@ import Testing
     #expect(try fixture.status.missed == 3)
   }
 
-  @Test func pushesThatRetentionRemovedDoNotDelayTheNextOnes() throws {
+  @Test func pushesThatRetentionRemovedDoNotDelayLaterPushes() throws {
     var fixture = try ConsumerFixture(retention: Retention(count: 5)) { _ = $0.add(topic: Array("b".utf8)) }
     for _ in 0..<17_000 { fixture.push("1", topic: "a") }
     fixture.push("2", topic: "b")

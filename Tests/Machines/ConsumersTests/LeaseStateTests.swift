@@ -91,7 +91,7 @@ import Testing
     _ = fixture.table.remove(ConsumerFixture.name)
     let foreign = Cursor(epoch: Epoch(0xDEF), sequence: 50)
     _ = try fixture.table.put(ConsumerFixture.name, settings, start: foreign, now: fixture.now)
-    #expect(try fixture.settle(.acknowledge, lease) == [.leaseLost], "nothing of this log was examined")
+    #expect(try fixture.settle(.acknowledge, lease) == [.leaseLost], "no push of this log was examined")
     let first = try fixture.lease()
     #expect(try fixture.settle(.acknowledge, first, first) == [.acknowledged, .acknowledged])
   }

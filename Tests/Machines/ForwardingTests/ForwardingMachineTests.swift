@@ -186,7 +186,7 @@ import Testing
     #expect(machine.ended(.response(status: 202), now: time(220)))
   }
 
-  @Test func atTheDeadlineTheOutcomeSaysWhatIsKnown() {
+  @Test func atTheDeadlineTheOutcomeIsUnknownIfTheRequestMayHaveBeenExecuted() {
     for (repetition, unsent, sent) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable, Machine.Failure.unavailable),
       (.harmful, .unavailable, .unknown), (.recognised, .unavailable, .unknown),

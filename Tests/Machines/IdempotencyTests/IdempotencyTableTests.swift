@@ -130,7 +130,7 @@ import Testing
     #expect(table.expire(now: start + Table.retention - .nanoseconds(1)) == false)
     #expect(table.count == 100)
     #expect(table.expire(now: start + Table.retention) == false)
-    #expect(table.count == 1, "the one in progress")
+    #expect(table.count == 1, "the key in progress")
   }
 
   @Test func oneCallRemovesALimitedNumberOfKeysAndFindsNoExpiredKey() {

@@ -13,7 +13,7 @@ import Testing
     #expect(keys.changes.map(\.acceptance.first) == [2, 3])
   }
 
-  @Test func aKeyWithALongLifetimeDoesNotDelayTheRemovalOfShortOnes() {
+  @Test func aKeyWithALongLifetimeDoesNotDelayTheRemovalOfOtherKeys() {
     let long = IdempotencyTable.retention.millisecondsRoundedUp
     var keys = StoredKeys()
     keys.apply(StoredKey(1, accepted: 0, lifetime: long))

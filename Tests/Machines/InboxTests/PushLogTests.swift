@@ -37,7 +37,7 @@ extension PushLog {
 @Suite struct PushLogTests {
   let epoch = Epoch(0xABC)
 
-  @Test func numbersMessagesBeforeAnybodyReads() {
+  @Test func numbersMessagesBeforeAnyReaderReads() {
     var log = PushLog(epoch: epoch, retention: Retention())
     for text in ["a", "b", "c"] { push(text, to: &log) }
     let all = log.read(after: log.start)

@@ -33,12 +33,12 @@ import Testing
     #expect(!matches(filter("orders.*"), "orders") && !matches(filter("orders.*"), "order"))
     #expect(matches(filter("a", "b", "c*"), "b") && matches(filter("a", "b", "c*"), "cd"))
     #expect(matches(filter("*"), "any") && !matches(filter("*"), ""), "a push without a topic matches nothing")
-    #expect(matches(filter("a*b"), "a*b") && !matches(filter("a*b"), "axb"), "only the last star is one")
+    #expect(matches(filter("a*b"), "a*b") && !matches(filter("a*b"), "axb"), "only a final star is a wildcard")
   }
 
   @Test func comparesTopicsThatJSONEscapesByTheirCharacters() {
     #expect(matches(filter("a\"b"), "a\"b") && matches(filter("a\\*"), "a\\b") && matches(filter("a*"), "a\nb"))
-    #expect(!matches(filter("a\\*"), "a\nb"), "an escape is no backslash")
+    #expect(!matches(filter("a\\*"), "a\nb"), "the backslash of an escape is not part of the topic")
   }
 
   @Test func refusesInvalidTopicsAndTooManyTopics() {

@@ -178,7 +178,7 @@ import UpstreamProtocol
     try text.write(to: Self.file, atomically: true, encoding: .utf8)
   }
 
-  /// If this holds, the test that continues these stores covers every kind of record.
+  /// If this is true, the test that continues these stores covers every kind of record.
   @Test func theStoresOfAnEarlierVersionHaveEntriesOfAllKinds() throws {
     let golden = Self.file.deletingLastPathComponent()
     let file = try String(contentsOf: golden.appendingPathComponent("sqlite-killed.sql"), encoding: .utf8)

@@ -16,17 +16,17 @@ import UpstreamSession
     box.outbox.stopSending()
     box.outbox.startSending(on: Generation(2), confirms: false)
     box.write(1)
-    #expect(box.outbox.messagesWithoutBarrier == 0, "no ping is sent for it")
+    #expect(box.outbox.messagesWithoutBarrier == 0, "no ping is sent for the message")
     box.outbox.barrierSent(1)
     #expect(box.outbox.confirm(1) == 0)
     #expect([1, 2, 3].map { box.outbox.ledger.isSettled($0) } == [false, false, true])
     #expect(box.outbox.unconfirmed == 2)
-    #expect(box.outbox.confirm(1, retired: true) == 1, "the connection before it still confirms")
+    #expect(box.outbox.confirm(1, retired: true) == 1, "the previous connection still confirms")
     box.outbox.settle()
     #expect(box.states == "cuw" && box.outbox.unconfirmed == 0)
     box.outbox.stopSending()
     box.outbox.settle()
-    #expect(box.states == "cuw", "its end changes nothing")
+    #expect(box.states == "cuw", "the end of the connection changes nothing")
   }
 
   @Test func pongsConfirmMessagesOfALaterConnection() {

@@ -32,7 +32,7 @@ import UpstreamSession
     for text in ["a", "b", "c"] { box.post(text) }
     #expect(box.outbox.progress(of: 1) == .waiting)
     _ = box.take()
-    #expect(box.outbox.progress(of: 1) == .taken, "a successor must make it again")
+    #expect(box.outbox.progress(of: 1) == .taken, "a successor must make the subscription again")
     box.outbox.written(through: 1)
     box.outbox.block(returning: 3)
     #expect((1...3).map { box.outbox.progress(of: $0) } == [.taken, .taken, .waiting])
@@ -61,7 +61,7 @@ import UpstreamSession
     box.outbox.confirm(1)
     #expect(box.outbox.oldestConfirmed == start)
     box.outbox.confirm(1)
-    #expect(box.outbox.oldestConfirmed == nil, "it confirmed these before")
+    #expect(box.outbox.oldestConfirmed == nil, "the messages were confirmed before")
     box.outbox.confirm(2)
     #expect(box.outbox.oldestConfirmed == start + .seconds(2))
   }
@@ -108,7 +108,7 @@ import UpstreamSession
     #expect(box.states == "uuqq")
     box.outbox.startSending()
     #expect(box.take() == ["c", "d"])
-    #expect(box.outbox.confirm(1) == 0, "a pong of the old connection says nothing of the new one")
+    #expect(box.outbox.confirm(1) == 0, "a pong of the old connection confirms no message of the new connection")
   }
 
   @Test func sendsUnconfirmedMessagesAgainBeforeNewerMessages() {
@@ -188,7 +188,7 @@ import UpstreamSession
     box.outbox.stopSending()
     box.outbox.startSending()
     for text in ["b", "c"] { box.post(text) }
-    #expect(box.take() == [], "a may have to go again, ahead of b")
+    #expect(box.take() == [], "a may have to be sent again, before b")
     box.outbox.confirm(1, retired: true)
     #expect(box.take(messages: 1) == ["b"])
     box.outbox.written(through: 2)

@@ -238,7 +238,7 @@ import UpstreamSession
     settings.redelivery = .unconfirmed
     var outbox = Outbox(settings)
     outbox.startStoring(stored(1...2), at: clock)
-    #expect(outbox.takeLoweredIntent() == 1, "the process after this one must know that it may have arrived")
+    #expect(outbox.takeLoweredIntent() == 1, "the next process must know that the message may have arrived")
     outbox.startSending(on: Generation(1))
     outbox.intend(through: 2)
     outbox.permit(through: 2)

@@ -67,7 +67,7 @@ struct OutboxFixture {
         maximumMessages: .max, maximumBytes: .max, largest: 4, except: prepared, now: box.now, into: &batch)
       return batch.map { $0.payload.bytes.text() }
     }
-    #expect(box.outbox.next(largerThan: 4) == nil, "a small one is next")
+    #expect(box.outbox.next(largerThan: 4) == nil, "a small message is next")
     #expect(take(nil) == ["a"])
     #expect(box.outbox.next(largerThan: 4)?.sequence == 2)
     #expect(take(nil) == [] && take(4) == [])
@@ -315,7 +315,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     box.post("gone", ttl: .milliseconds(1))
     for text in ["a", "b", "c", "d"] { box.post(text) }
-    #expect(box.outbox.nextPermit(now: box.now) == nil, "one may go now")
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "one message may be sent now")
     box.now = box.now + .milliseconds(1)
     #expect(box.take() == ["a", "b"])
     #expect(box.states == "eqqqq")
@@ -326,7 +326,7 @@ struct OutboxFixture {
     #expect(box.take() == ["c"])
     // A lost connection does not restore the burst.
     box.outbox.stopSending()
-    #expect(box.outbox.nextPermit(now: box.now) == nil, "nobody could take it")
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "no connection could take a message")
     box.outbox.settle()
     box.outbox.startSending()
     #expect(box.take() == [])

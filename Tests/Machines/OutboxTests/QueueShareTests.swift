@@ -27,10 +27,10 @@ import UpstreamSession
     var box = fixture()
     for _ in 0..<64 { #expect(isQueued(box.post("m", by: 1))) }
     #expect(box.post("m", by: 1) == .full(.messages), "one client has the limit, and no more")
-    #expect(box.post("m") == .full(.messages), "clients that cannot be told apart are one")
+    #expect(box.post("m") == .full(.messages), "clients that cannot be distinguished count as one client")
     for client in 2...9 as ClosedRange<UInt64> {
       #expect(isQueued(box.post("m", by: client)))
-      #expect(box.post("m", by: client) == .full(.messages), "it has its share")
+      #expect(box.post("m", by: client) == .full(.messages), "the client has its share")
     }
     #expect(box.post("m", by: 10) == .full(.messages), "the reserve is used")
     #expect(box.outbox.messages == 72)
@@ -64,7 +64,7 @@ import UpstreamSession
     var box = fixture()
     for _ in 0..<64 { box.post("m", by: 1) }
     #expect(isQueued(box.post("a", topic: "t", by: 2)) && isQueued(box.post("b", topic: "t", by: 2)))
-    #expect(box.post("c", topic: "t", by: 1) == .full(.messages), "its place is in the reserve")
+    #expect(box.post("c", topic: "t", by: 1) == .full(.messages), "the place of the replaced message is in the reserve")
   }
 
   /// A message stops counting towards its client's share, whatever the reason for which it leaves the queue.

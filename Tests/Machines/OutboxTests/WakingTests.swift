@@ -38,7 +38,9 @@ import Testing
           box.outbox.written(through: box.outbox.ledger.last)
         } while box.outbox.hasWaiting
       }
-      #expect(isWoken || !box.outbox.hasSendingConnection || !box.outbox.hasWaiting, "messages wait and nobody knows")
+      #expect(
+        isWoken || !box.outbox.hasSendingConnection || !box.outbox.hasWaiting,
+        "messages wait, and the driver was not woken")
     }
     if !box.outbox.hasSendingConnection { box.outbox.startSending() }
     left += box.take().count

@@ -10,7 +10,7 @@ import Testing
     if case .wait(let time) = step { time } else { nil }
   }
 
-  @Test func eachSentinelIsAskedOncePerRound() {
+  @Test func eachSentinelIsQueriedOncePerRound() {
     var random = SeededGenerator(seed: 1)
     var search = PrimarySearch(sentinels: 3)
     for _ in 0..<20 {

@@ -36,7 +36,7 @@ import Testing
     pipeline.append(bytes: 1, now: .zero + .seconds(1)) { _ in }
     #expect(pipeline.deadline == .zero + .seconds(6))
     _ = pipeline.takeFirst()
-    #expect(pipeline.deadline == .zero + .seconds(7), "it is sent behind the other")
+    #expect(pipeline.deadline == .zero + .seconds(7), "the command is sent after the other command")
   }
 
   @Test func aLargeReplyHasMoreTimeUnlessItStalls() {
@@ -48,7 +48,8 @@ import Testing
     pipeline.received(bytes: 1, now: .zero + .seconds(1))
     #expect(pipeline.deadline < .zero + .milliseconds(5001))
     _ = pipeline.takeFirst()
-    #expect(pipeline.deadline < .zero + .milliseconds(6001), "what arrived before it was sent does not count")
+    #expect(
+      pipeline.deadline < .zero + .milliseconds(6001), "replies that arrived before the command was sent do not count")
   }
 
   @Test func aSlowConnectionHasTheTimeoutAgainWhileACommandIsTaken() {

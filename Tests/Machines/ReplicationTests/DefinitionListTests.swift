@@ -108,7 +108,7 @@ import Testing
     #expect(list.notified(notice(1, "a", 1).span) == [.defined(name: "a", definition(1))])
   }
 
-  @Test func aMissingChangeHasTheListReadAgain() {
+  @Test func afterAMissingChangeTheListIsReadAgain() {
     var list = complete("f0 9", ("a", 1))
     #expect(list.notified(notice(11, "b", 2).span) == [])
     #expect(!list.isComplete && list.takePage()?.isFirst == true)
@@ -215,7 +215,7 @@ import Testing
     #expect(list.definition(of: "a") == definition(2))
     #expect(
       list.notified(removal(10, "a", 2).span) == [.removed(name: "a", definition(2), code: 4001)],
-      "it is younger than what this gateway has done")
+      "the removal is later than the changes of this gateway")
     _ = list.adopt("b", definition(3), at: Array("f0 12".utf8))
     list.subscribed()
     _ = list.takePage()

@@ -21,7 +21,7 @@ import Testing
     #expect(heartbeat.lapses == 0)
   }
 
-  @Test func aHeartbeatIsHastenedAfterTheLastOne() {
+  @Test func aHastenedHeartbeatWaitsForThePendingHeartbeat() {
     var heartbeat = Heartbeat()
     _ = heartbeat.send(now: at(1000))
     heartbeat.hasten()

@@ -17,7 +17,7 @@ import Testing
     checks.ended(one, at: "a:1", failure: "refused", now: time(3))
     #expect(checks.unreachable[one]?.reason == "refused" && checks.named == [one])
     #expect(due(4).isEmpty && due(5) == ["a:1"])
-    #expect(checks.named == [one], "it stays unreached while it is tried again")
+    #expect(checks.named == [one], "the gateway stays unreached while it is tried again")
     checks.ended(one, at: "a:1", failure: nil, now: time(6))
     #expect(checks.unreachable.isEmpty && due(100).isEmpty)
   }
@@ -72,12 +72,13 @@ import Testing
 
   private let now = MonotonicTime.zero + .milliseconds(2_500)
 
-  @Test func aGatewayIsUnreachableIfAllOthersSaySo() {
+  @Test func aGatewayIsUnreachableIfNoOtherGatewayReachesIt() {
     #expect(watch([2: [1], 3: [1]]).isUnreachable(now: now))
-    #expect(!watch([2: [1], 3: []]).isUnreachable(now: now), "one reaches it")
+    #expect(!watch([2: [1], 3: []]).isUnreachable(now: now), "one gateway reaches this gateway")
     #expect(!watch([2: [3]]).isUnreachable(now: now))
-    #expect(!watch([:]).isUnreachable(now: now), "it is alone")
-    #expect(!watch([2: [1]], isDraining: true).isUnreachable(now: now), "one that ends says nothing")
+    #expect(!watch([:]).isUnreachable(now: now), "there is no other gateway")
+    #expect(
+      !watch([2: [1]], isDraining: true).isUnreachable(now: now), "the entry of a gateway that drains does not count")
   }
 
   @Test func onlyGatewaysWhoseHeartbeatsArriveCount() {

@@ -8,9 +8,9 @@ extension ReplicationWorld {
     let log = primary.content
     let holders = gateways.filter { $0.mayWrite }
     guard holders.count == 1, let holder = holders.first else {
-      throw Violation(description: "\(holders.count) gateways hold the session")
+      throw Violation(description: "\(holders.count) gateways are holders of the session")
     }
-    guard holder.log == log.pushes else { throw Violation(description: "the log is not that of its holder") }
+    guard holder.log == log.pushes else { throw Violation(description: "the log differs from the log of its holder") }
     for gateway in gateways {
       guard gateway.copy == log.pushes else { throw Violation(description: "a follower has another log") }
     }

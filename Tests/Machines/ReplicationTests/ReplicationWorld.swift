@@ -341,7 +341,7 @@ final class ReplicationWorld {
   /// Called when readers of a gateway can see this push.
   func reveal(_ number: UInt64, _ content: Int, _ terms: HolderTerms, _ epoch: UInt64) throws {
     guard let term = terms.begins.last(where: { $0.firstPush <= number })?.term.value else {
-      throw Violation(description: "push \(number) is of no term")
+      throw Violation(description: "push \(number) belongs to no term")
     }
     let known = revealed.updateValue(content, forKey: Key(epoch: epoch, term: term, number: number))
     guard known == nil || known == content else { throw Violation(description: "push \(number) has two contents") }

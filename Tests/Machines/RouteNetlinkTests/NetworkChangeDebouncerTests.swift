@@ -83,7 +83,8 @@ import Testing
     let burst = debouncer.take(now: start + .seconds(1))
     #expect(burst?.vanished.count == NetworkChangeDebouncer.vanishedLimit)
     debouncer.add(.link(19_999, .up), now: start + .seconds(2))
-    #expect(debouncer.take(now: start + .seconds(3)) == change(gained: true), "of a link beyond the limit all counts")
+    #expect(
+      debouncer.take(now: start + .seconds(3)) == change(gained: true), "every event of a link beyond the limit counts")
     debouncer.add(.link(3, .up), now: start + .seconds(4))
     #expect(debouncer.deadline == .distantFuture)
   }

@@ -9,7 +9,7 @@ import Testing
       #expect(total.admits(by: 1))
       total.add(by: 1)
     }
-    #expect(!total.admits(by: 1), "the heaviest gets no more")
+    #expect(!total.admits(by: 1), "the heaviest client gets no more")
     // Eight other clients get the reserve, an eighth of the limit: ten places each.
     for client in 2...9 as ClosedRange<UInt64> {
       for _ in 0..<10 {
@@ -20,7 +20,7 @@ import Testing
     }
     #expect(total.used == total.reserve.maximum && !total.admits(by: 10))
     total.remove(by: 1)
-    #expect(!total.admits(by: 1) && total.admits(by: 10), "what the heaviest gives back is for others first")
+    #expect(!total.admits(by: 1) && total.admits(by: 10), "other clients get the returned part first")
   }
 
   @Test func partsOfDifferentSizesAreCountedAsAWhole() {

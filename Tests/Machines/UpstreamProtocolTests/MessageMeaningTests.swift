@@ -122,7 +122,7 @@ import Testing
     }
     #expect(meaning(#"{"type":"ok"}"#, awaited: 0) == .setupResponse)
     #expect(meaning(#"{"type":"no"}"#, awaited: 0) == .refusal)
-    #expect(meaning(#"{"type":"ok"}"#) == .push, "nobody waits for it")
+    #expect(meaning(#"{"type":"ok"}"#) == .push, "no step waits for the message")
     #expect(meaning(#"{"ping":1}"#, awaited: 0) == .heartbeat)
     #expect(meaning("pong") == .heartbeatResponse)
     #expect(meaning("news") == .push)

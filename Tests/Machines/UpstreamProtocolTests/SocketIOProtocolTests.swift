@@ -132,7 +132,7 @@ private func text(_ bytes: ByteString?) -> String? {
     return namespace
   }
 
-  @Test func namespacesAreJoinedInTurnAndTheDefaultOneFirst() throws {
+  @Test func namespacesAreJoinedInTurnAndTheDefaultNamespaceFirst() throws {
     let admin = try Self.namespace("/admin", auth: #"{"token":"${json:${credential}}"}"#)
     var talk = Talk { $0.namespaces = [admin, SocketIOSettings.Namespace(name: "/")] }
     var values = TemplateValues()

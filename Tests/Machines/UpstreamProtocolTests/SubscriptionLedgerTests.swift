@@ -110,13 +110,15 @@ import Testing
     var ledger = SubscriptionLedger(try rules())
     let call = ByteSlice(ByteString(Array(#"{"id":73016284019255,"type":"subscribe","channel":"a"}"#.utf8)))
     #expect(ledger.sent(call, kind: .text, message: 1, callID: id) == .none && ledger.count == 0)
-    #expect(ledger.sent(call, kind: .text, message: 2) == .stored, "a message has its client's id")
+    #expect(ledger.sent(call, kind: .text, message: 2) == .stored, "a message that is not a call has its client's id")
     var byChannel = SubscriptionLedger(
       try rules {
         $0.add.key = channel
         $0.remove.key = channel
       })
-    #expect(byChannel.sent(call, kind: .text, message: 3, callID: id) == .stored, "another key has the client's name")
+    #expect(
+      byChannel.sent(call, kind: .text, message: 3, callID: id) == .stored, "the channel is a key that the client knows"
+    )
     #expect(byChannel.messages.map(\.message) == [3])
     let removal = ByteSlice(ByteString(Array(#"{"id":73016284019256,"type":"complete","channel":"a"}"#.utf8)))
     #expect(byChannel.sent(removal, kind: .text, message: 4, callID: id) == .removed)
@@ -172,7 +174,8 @@ import Testing
     #expect(say(&small, #"{"id":1,"type":"subscribe"}"#) == .stored)
     #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == tooLarge)
     #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == tooLarge)
-    #expect(small.count == 0 && small.bytes == 0, "what was replaced is out of date all the same")
+    #expect(
+      small.count == 0 && small.bytes == 0, "the replaced message is removed even if the new message does not fit")
   }
 
   @Test func oneClientCannotUseUpTheSubscriptions() throws {
@@ -188,7 +191,8 @@ import Testing
       #expect(subscribe("a\(client)", by: client) == .stored, "a replacement takes no more room")
     }
     #expect(subscribe("last", by: 10) == .full(.init(.entries, isOfClient: false)), "all have used it up")
-    #expect(say(&ledger, #"{"id":"a2","type":"complete"}"#, by: 3) == .removed, "whoever removes it")
+    #expect(
+      say(&ledger, #"{"id":"a2","type":"complete"}"#, by: 3) == .removed, "another client may remove the subscription")
     #expect(subscribe("d2", by: 2) == .stored && ledger.count == 144)
     // The next process keeps all subscriptions, although it does not know which client has made each of them.
     var next = SubscriptionLedger(ledger.rules)

@@ -86,7 +86,7 @@ import Testing
     #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
-  @Test func theTimeoutOfAStepLimitsNoLaterOne() {
+  @Test func theTimeoutOfAStepLimitsNoLaterStep() {
     let session = Dialogue {
       $0.limits.setup = .seconds(20)
       $0.setup = [
@@ -189,7 +189,7 @@ import Testing
       #expect(session.wait() == ["backoff→resolving", "dial #\(dial)"])
     }
     #expect(session.failed(.network) == ["resolving→backoff"])
-    #expect(session.demand() == [], "what is to be sent keeps it going")
+    #expect(session.demand() == [], "a pending message keeps the attempt going")
     #expect(session.wait().last == "dial #4")
     _ = session.failed(.network)
     #expect(session.wait().last == "dial #5")
@@ -225,7 +225,7 @@ import Testing
     #expect(session.causes.last == .operatorRequest)
     session.becomeReady()
     session.pass(.seconds(50))
-    #expect(session.open() == [], "it is connected, and stays connected for another 60 s")
+    #expect(session.open() == [], "the session stays connected for another 60 s")
     #expect(session.wait().last == "ready→closing")
     #expect(session.waited == .seconds(60))
     #expect(session.open() == [])
@@ -250,7 +250,7 @@ import Testing
     _ = session.open()
     #expect(session.failed(.noRoute, in: .connecting) == ["resolving→offline"])
     #expect(session.machine.failures == 0)
-    #expect(session.networkChanged(hasGained: false) == [], "what was lost is no way out")
+    #expect(session.networkChanged(hasGained: false) == [], "the loss of a route makes no connection possible")
     #expect(session.networkChanged() == ["offline→resolving", "dial #2"])
     _ = session.failed(.network)
     session.pass(.seconds(5))
@@ -269,7 +269,7 @@ import Testing
       }
       session.pass(.seconds(1))
     }
-    #expect(dials == 12, "one in five seconds")
+    #expect(dials == 12, "one attempt in five seconds")
     #expect(session.networkChanged() == ["backoff→resolving", "dial #14"])
     _ = session.failed(.network)
     session.pass(.seconds(2))

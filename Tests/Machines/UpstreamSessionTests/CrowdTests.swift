@@ -97,7 +97,7 @@ import Testing
       var counts = [Int](repeating: 0, count: 20)
       for dial in crowd.dials { counts[dial.session] += 1 }
       #expect((counts.max() ?? 0) <= perHour, "dials in the first hour, lasting \(lasts.seconds) s")
-      #expect((counts.min() ?? 0) >= 6, "but nobody gives up")
+      #expect((counts.min() ?? 0) >= 6, "no session gives up")
     }
   }
 
@@ -160,8 +160,8 @@ import Testing
     #expect(crowd.postponements < 2 * crowd.dials.count + count)
     var counts = [Int](repeating: 0, count: count)
     for dial in crowd.dials { counts[dial.session] += 1 }
-    #expect((counts.min() ?? 0) >= 3, "everybody had turns")
-    #expect((counts.max() ?? 0) <= 16, "and nobody many more than the others")
+    #expect((counts.min() ?? 0) >= 3, "every session had several attempts")
+    #expect((counts.max() ?? 0) <= 16, "no session had many more attempts than the others")
   }
 
   @Test func retryAfterDelaysEverySession() {
@@ -175,7 +175,7 @@ import Testing
     crowd.run(for: .seconds(60))
     crowd.networkChanges()
     crowd.run(for: .seconds(59))
-    #expect(crowd.dials.count == before, "nobody, whatever else happens")
+    #expect(crowd.dials.count == before, "no session connects during the pause")
     crowd.reaction = { _, _ in .accept() }
     crowd.run(for: .minutes(2)) { crowd.ready == 1_000 }
     #expect(crowd.ready == 1_000)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Several URLs, some of them on hold: the session uses the other URLs.
+/// Several URLs, some of which are paused: the session uses the other URLs.
 @Suite struct EndpointTests {
   private func session(urls: Int) -> Dialogue {
     let session = Dialogue {
@@ -26,7 +26,7 @@ import Testing
     }
   }
 
-  /// A URL on hold is not used before its time, even if the other URLs fail or it is the first URL.
+  /// A paused URL is not used before the end of its pause, even if the other URLs fail or it is the first URL.
   @Test func noURLIsUsedBeforeTheEndOfItsRetryAfter() {
     let session = session(urls: 2)
     let start = session.now

@@ -66,7 +66,7 @@ import Testing
     }
     session.pass(.seconds(5))
     #expect(session.setupResponded(1).last == "opening→ready")
-    #expect(session.wait() == ["beat 4 #1"] && session.waited == .seconds(15), "it goes on")
+    #expect(session.wait() == ["beat 4 #1"] && session.waited == .seconds(15), "the heartbeats continue")
     #expect(session.wait() == ["beat 5 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(10))
   }
@@ -138,7 +138,7 @@ import Testing
     session.machine.heartbeatReceived(Generation(7), now: session.now)
     #expect(session.state == .ready)
     #expect(session.wait().last == "ready→backoff")
-    #expect(session.waited == .seconds(10), "another connection's heartbeat is none of this one's")
+    #expect(session.waited == .seconds(10), "a heartbeat of another connection does not count")
   }
 
   /// A new connection begins a new count, and no heartbeat is sent in between.

@@ -25,7 +25,7 @@ import Testing
     }
     for place in 1...100 as ClosedRange<Int64> {
       let verdict = dials.admit("h", nil, now: start)
-      #expect(slot(verdict) == start + .milliseconds(50 * place), "one turn each, in the order of asking")
+      #expect(slot(verdict) == start + .milliseconds(50 * place), "one slot each, in the order of the calls")
     }
     #expect(dials.admit("other", nil, now: start) == .go)
   }
@@ -37,9 +37,10 @@ import Testing
     #expect(slot(dials.admit("h", nil, now: start)) == end)
     #expect(dials.admit("h", nil, overridesPause: true, now: start) == .go)
     #expect(dials.admit("h", nil, overridesPause: true, now: start + .milliseconds(999)) != .go, "once a second")
-    #expect(dials.admit("h", nil, now: start + .seconds(1)) != .go, "the hold still applies to others")
+    #expect(dials.admit("h", nil, now: start + .seconds(1)) != .go, "the pause still applies to other attempts")
     #expect(dials.admit("h", nil, overridesPause: true, now: start + .seconds(1)) == .go)
-    #expect(dials.admit("h", nil, overridesPause: true, now: start + .seconds(2)) != .go, "two are under way")
+    #expect(
+      dials.admit("h", nil, overridesPause: true, now: start + .seconds(2)) != .go, "two attempts are in progress")
   }
 
   @Test func theBurstIsAvailableAgainAfterARest() {
@@ -61,17 +62,17 @@ import Testing
     #expect(dials.admit("h", nil, now: start) == .go)
     guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
     #expect(ticket.slot == start + .seconds(1))
-    #expect(dials.admit("h", ticket, now: start + .milliseconds(999)) == .wait(ticket), "asking early costs nothing")
+    #expect(dials.admit("h", ticket, now: start + .milliseconds(999)) == .wait(ticket), "an early call costs nothing")
     #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(2))
     #expect(dials.admit("h", ticket, now: ticket.slot) == .go)
     let late = ticket.slot + HostAttemptLimiter.ticketLifetime + .nanoseconds(1)
-    #expect(slot(dials.admit("h", ticket, now: late)) == start + .seconds(3), "a stale ticket is none")
+    #expect(slot(dials.admit("h", ticket, now: late)) == start + .seconds(3), "a stale ticket is not valid")
     var other = HostAttemptLimiter(AttemptLimits())
-    #expect(other.admit("elsewhere", ticket, now: start) == .go, "and none elsewhere")
+    #expect(other.admit("elsewhere", ticket, now: start) == .go, "a ticket is not valid for another host")
   }
 
   /// Sessions that are created and deleted while they wait.
-  @Test func returnedTicketsDelayNobody() {
+  @Test func returnedTicketsDelayNoSession() {
     var dials = dials {
       $0.burst = 1
       $0.perSecond = 1
@@ -98,10 +99,11 @@ import Testing
     #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(4))
     #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(6))
     dials.giveBack(tickets[2], now: start + .seconds(4))
-    #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .seconds(7), "it was over")
+    #expect(
+      slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .seconds(7), "the slot of the ticket had passed")
     dials.giveBack(tickets[4], now: start + .seconds(4))
     dials.pause("h", until: start + .minutes(1))
-    #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .minutes(1), "a hold voids it")
+    #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .minutes(1), "a pause voids the slot")
   }
 
   @Test func limitsTheConcurrentAttempts() {
@@ -114,7 +116,7 @@ import Testing
     #expect(dials.admit("h", ticket, now: ticket.slot) == .go)
     for _ in 0..<200 { dials.ended("h") }
     for _ in 0..<64 { #expect(dials.admit("h", nil, now: start + .hours(1)) == .go) }
-    #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "an end too many frees nothing")
+    #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "a surplus end frees nothing")
   }
 
   @Test func retryAfterVoidsTicketsAndIsFollowedByTheRateWithoutABurst() {
@@ -124,7 +126,7 @@ import Testing
     let end = start + .seconds(120)
     dials.pause("h", until: end)
     dials.pause("h", until: start + .seconds(5))
-    #expect(slot(dials.admit("h", ticket, now: ticket.slot)) == end, "a shorter hold does not end a longer one")
+    #expect(slot(dials.admit("h", ticket, now: ticket.slot)) == end, "a shorter pause does not end a longer pause")
     for place in 1..<50 as Range<Int64> {
       #expect(slot(dials.admit("h", nil, now: start + .seconds(1))) == end + .milliseconds(50 * place))
     }
@@ -171,7 +173,7 @@ import Testing
         tickets[session] = ticket
       }
     }
-    #expect(dialled.count > 500, "it was kept busy")
+    #expect(dialled.count > 500, "the limiter was busy")
     // A session may use its ticket a second late, together with the tickets of that second.
     let most = 40 + 20
     for (first, begin) in dialled.enumerated() {

@@ -61,7 +61,7 @@ struct FilterFixture {
 @Suite struct OverlapFilterTests {
   /// Pushes by number: `o5` is push 5 on the older connection, `n5` on the newer. `o!` and `n!` are the end of a
   /// connection, `o?` and `n?` a ping on it, and `o.` and `n.` the pong. `w` is a client message on the newer
-  /// connection, `s` the switch, `x` the end of holding, and `h5` push 5 before the hand-over.
+  /// connection, `s` the switch, `x` the end of the delays, and `h5` push 5 before the hand-over.
   private func passed(_ script: String, holds: Bool = true) -> String {
     var fixture = FilterFixture(holds: holds)
     var counter: UInt64 = 0

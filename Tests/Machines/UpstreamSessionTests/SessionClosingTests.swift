@@ -51,7 +51,7 @@ import Testing
     _ = session.open()
     _ = session.advance(to: .connecting, 1)
     #expect(session.close() == ["discard #1", "connecting→stopped"])
-    #expect(session.upgraded(1) == [], "the dial that was given up may not bring it back")
+    #expect(session.upgraded(1) == [], "an abandoned attempt must not reconnect the session")
     #expect(session.state == .stopped)
   }
 
@@ -116,7 +116,7 @@ import Testing
 
   // MARK: A new configuration
 
-  @Test func replacesAConnectionByOneOfTheNewConfiguration() {
+  @Test func replacesAConnectionAfterAChangeOfTheConfiguration() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.reconfigure { $0.liveness.interval = .seconds(3) } == ["ready→replacing", "dial #2"])
@@ -160,7 +160,7 @@ import Testing
         $0.liveness.isEnabled = false
       }
       session.openToReady()
-      #expect(session.untilDial.map { $0 > .hours(18) } == true, "it is announced")
+      #expect(session.untilDial.map { $0 > .hours(18) } == true, "the replacement is announced")
       #expect(session.wait() == ["ready→replacing", "dial #2"])
       ages.append(session.waited.seconds / 3600)
     }

@@ -30,7 +30,7 @@ import Testing
       for action in actions {
         switch action {
         case .dial(let dial):
-          #expect(machine.desired == .up, "a dial while the session is not wanted")
+          #expect(machine.desired == .up, "an attempt although the session is to be down")
           #expect(dial.generation > newest, "a generation is dialled once")
           newest = dial.generation
           sockets[dial.generation] = .dialling(.resolving)
@@ -40,7 +40,7 @@ import Testing
           #expect(isOpen(generation))
           sending = generation
         case .stopSending(let generation, closedAsTooBig: _):
-          #expect(sending == generation, "stopped what did not send")
+          #expect(sending == generation, "a connection stopped sending that did not send")
           sending = nil
         case .pauseSending(let generation, let successor):
           #expect(sending == generation && isOpen(successor))
@@ -60,7 +60,7 @@ import Testing
           #expect(isOpen(generation), "a heartbeat that outlives its socket")
         case .close(let generation, code: _):
           #expect(isOpen(generation))
-          #expect(sending != generation, "still sending behind a close frame")
+          #expect(sending != generation, "the connection sends after its close frame")
           sockets[generation] = .closing
         case .discard(let generation):
           #expect(sending != generation, "the queue still flows into a discarded socket")
@@ -148,7 +148,7 @@ import Testing
       perform(machine.bytesReceived(old, now: now))
       perform(machine.closeReceived(code: 1000, old, now: now, using: &random))
       perform(machine.connectionLost(.reset, old, now: now, using: &random))
-      #expect(machine.observed == before, "a socket that is gone changed the state")
+      #expect(machine.observed == before, "a report of an old socket changed the state")
     }
   }
 

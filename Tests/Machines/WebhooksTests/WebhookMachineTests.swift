@@ -135,7 +135,7 @@ import Testing
   @Test(arguments: [
     WebhookOutcome.response(status: 410), .response(status: 503, retryAfter: .hours(1)), .failed("x"),
   ])
-  func anAttemptOfAnEarlierReceiverDoesNotPauseTheNewOne(outcome: WebhookOutcome) throws {
+  func anAttemptAtAnEarlierReceiverDoesNotPauseTheNewReceiver(outcome: WebhookOutcome) throws {
     var fixture = try Fixture { $0.concurrency = 2 }
     fixture.machine.begin()
     let ended = fixture.end(outcome, 1, isCurrent: false)

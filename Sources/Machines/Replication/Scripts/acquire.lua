@@ -9,7 +9,7 @@ redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')
 if (v[1] or '') ~= ARGV[1] or (v[2] or '') ~= ARGV[2] or (v[3] or '0') ~= ARGV[3] then return 'CHANGED' end
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-if (last and last[1] or '') ~= ARGV[4] then return 'CHANGED' end -- the new term begins after it
+if (last and last[1] or '') ~= ARGV[4] then return 'CHANGED' end -- the new term begins after the last entry
 if ARGV[5] ~= '' and (redis.call('HGET', KEYS[3], ARGV[5]) or '') ~= ARGV[6] then return 'ALIVE' end
 if ARGV[13] ~= '' and string.sub(redis.call('HGET', KEYS[5], ARGV[13]) or '', 1, 16) ~= ARGV[14] then return 'REMOVED' end
 redis.call('HSET', KEYS[1], 'token', ARGV[7], 'history', ARGV[8], 'sequence', ARGV[3], 'epoch', ARGV[9], 'terms', ARGV[10],

@@ -2,7 +2,7 @@
 -- KEYS m p c n
 -- ARGV token, history, expected sequence, sequence of this write (the expected sequence if the batch has only pushes
 --      that precede a 'replace'), first push to keep ('' = all),
---      entries for c ('' = none), then id and entries for p in turn
+--      entries for c ('' = none), then for p: id, entries, id, entries, ...
 -- The id of an entry of c is the sequence of its write.
 -- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or ORDER if an id does not follow the last id.
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')

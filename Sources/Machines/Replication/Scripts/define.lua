@@ -1,8 +1,8 @@
 -- A client creates a session, or its holder defines it again because Redis has lost the definition.
 -- KEYS sessions owners removed sessions:n m
 -- ARGV name, definition (it begins with the 16 digits of its incarnation), owner, maximum number of all sessions
---      ('' = no maximum) and of the sessions of an owner, gateway that shall acquire it first ('' = any), id of the
---      list if there is none
+--      ('' = no maximum) and of the sessions of an owner, gateway that acquires the session first ('' = any), id of
+--      the list if there is no list
 -- Returns OK and the version of the list, EXISTS with the definition and the version, REMOVED, TOTAL or OWNER.
 local version = redis.call('HGET', KEYS[1], '') or (ARGV[7] .. ' 0')
 local present = redis.call('HGET', KEYS[1], ARGV[1])

@@ -2,7 +2,8 @@
 -- KEYS gateways
 -- ARGV gateway and entry, then gateway and entry of each gateway that is to be removed if its entry has not changed
 -- Returns the hash before this write, so that a gateway detects the loss of its own entry: gateway, entry, ...
-redis.call('DEL', KEYS[1] .. ':none') -- Redis at 'maxmemory' refuses a script at its first write, unless that frees memory
+-- Redis at 'maxmemory' refuses a script at its first write, unless that write frees memory. DEL counts as such a write.
+redis.call('DEL', KEYS[1] .. ':none')
 for i = 3, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
 end

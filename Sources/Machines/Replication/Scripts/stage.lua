@@ -1,8 +1,8 @@
 -- The holder writes a part of a state. The state replaces the stored state when it is complete.
 -- KEYS m c:new
 -- ARGV token, history, sequence of the write, number of this part from 1, entries
--- The id of an entry is the sequence with the number of the part, so that no part of an earlier attempt can be among
--- them.
+-- The id of an entry consists of the sequence and the number of the part. So no part of an earlier attempt is taken
+-- for a part of this attempt.
 -- Returns OK, FENCED, HISTORY, or PART if another part is expected.
 local v = redis.call('HMGET', KEYS[1], 'token', 'history')
 if v[1] ~= ARGV[1] then return 'FENCED' end

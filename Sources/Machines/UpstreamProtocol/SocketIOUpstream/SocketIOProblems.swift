@@ -8,23 +8,25 @@ extension SocketIOSettings {
     func refuse(_ isSet: Bool, _ key: String, _ reason: String) {
       if isSet { problems.append((key, "not possible with 'kind: socketio': \(reason)")) }
     }
-    refuse(conventions.codec != .raw, "payload_codec", "attachments are passed on unchanged; leave it out")
-    refuse(!conventions.topics.isEmpty, "topic", "the name of an event is the topic of its push; leave it out")
+    refuse(conventions.codec != .raw, "payload_codec", "attachments are passed on unchanged; leave the setting out")
+    refuse(!conventions.topics.isEmpty, "topic", "the name of an event is the topic of its push; leave the setting out")
     refuse(
-      conventions.correlation != nil, "correlation", "calls wait for the acknowledgement of their event; leave it out")
+      conventions.correlation != nil, "correlation",
+      "calls wait for the acknowledgement of their event; leave the setting out")
     refuse(
-      conventions.subscriptions.add.match != nil, "subscriptions", "join rooms with events of 'on_open'; leave it out")
+      conventions.subscriptions.add.match != nil, "subscriptions",
+      "join rooms with events of 'on_open'; leave the setting out")
     refuse(
       conventions.server.match != nil || conventions.server.reply != nil || conventions.server.within > .zero,
       "heartbeat.server",
-      "the server announces its heartbeat when a connection opens; leave it out")
-    refuse(!conventions.onClose.isEmpty, "on_close", "the close frame ends every namespace; leave it out")
+      "the server announces its heartbeat when a connection opens; leave the setting out")
+    refuse(!conventions.onClose.isEmpty, "on_close", "the close frame ends every namespace; leave the setting out")
     let own = conventions.onOpen.map(\.send) + [conventions.client.message]
     refuse(
       own.contains { $0?.kind == .binary }, "on_open", "a message of the configuration is an event, which is text")
     refuse(
       conventions.client.message != nil && version == .three, "heartbeat.client",
-      "in version 3 the gateway sends Engine.IO's heartbeats; leave it out")
+      "in version 3 the gateway sends Engine.IO's heartbeats; leave the setting out")
     for (index, namespace) in namespaces.enumerated() {
       if namespaces[..<index].contains(where: { $0.name == namespace.name }) {
         problems.append(("socketio.namespaces", "the namespace '\(namespace.name)' is listed twice"))

@@ -243,6 +243,8 @@ package struct RetainedMessage: Sendable {
 /// Renders a push as the JSON object that polls return.
 package struct MessageRenderer: ~Copyable {
   private var scratch = ByteQueue()
+  /// The beginning of a large message. `scratch` has the bytes after it.
+  private var large: [UInt8] = []
   private var clock = TimestampWriter()
 
   fileprivate static var dataMember: StaticString { ",\"data\":" }
@@ -274,11 +276,10 @@ package struct MessageRenderer: ~Copyable {
     scratch.append(type == .binary ? Self.binaryMember : Self.dataMember)
     let dataStart = scratch.count
     switch type {
-    case .json: scratch.append(payload)
-    case .text: scratch.append(jsonString: payload)
-    case .binary:
+    case .json: append(payload, as: .json)
+    case .text, .binary:
       scratch.append(UInt8(ascii: "\""))
-      Base64.encode(payload, into: &scratch)
+      append(payload, as: type)
       scratch.append(UInt8(ascii: "\""))
     case .event: break
     }
@@ -303,13 +304,13 @@ package struct MessageRenderer: ~Copyable {
       scratch.append(jsonString: event.arguments)
     } else {
       scratch.append(UInt8(ascii: "["))
-      scratch.append(event.arguments)
+      append(event.arguments, as: .json)
       scratch.append(UInt8(ascii: "]"))
     }
     if event.attachmentCount > 0 { scratch.append(Self.attachmentsMember) }
     for index in 0..<event.attachmentCount {
       scratch.append(index == 0 ? "\"" : ",\"" as StaticString)
-      Base64.encode(event.attachment(index), into: &scratch)
+      append(event.attachment(index), as: .binary)
       scratch.append(UInt8(ascii: "\""))
     }
     if event.attachmentCount > 0 { scratch.append(UInt8(ascii: "]")) }
@@ -326,7 +327,7 @@ package struct MessageRenderer: ~Copyable {
 
   private mutating func begin(_ size: Int, _ id: Cursor, _ time: Int64) {
     scratch.removeAll()
-    scratch.reserve(size &+ 128)
+    scratch.reserve(min(size, Self.smallestLarge) &+ 128)
     scratch.append("{\"id\":\"" as StaticString)
     id.write(into: &scratch)
     scratch.append("\",\"time\":\"" as StaticString)
@@ -344,11 +345,52 @@ package struct MessageRenderer: ~Copyable {
     return start + 1..<scratch.count - 1
   }
 
+  /// Appends a content. A large content is rendered a part at a time and moved to `large`, so that it needs no second
+  /// buffer of its size.
+  private mutating func append(_ content: Span<UInt8>, as kind: RetainedMessage.Kind) {
+    guard content.count >= Self.smallestLarge else { return appendPart(content, as: kind) }
+    // This is the whole message unless a text needs escapes, or an event has several large contents.
+    let size = kind == .binary ? Base64.encodedCount(content.count) : content.count
+    large.reserveCapacity(large.count + scratch.count + size + Self.partBytes / 2)
+    var start = 0
+    while start < content.count {
+      let end = min(start + Self.partBytes, content.count)
+      appendPart(content.extracting(start..<end), as: kind)
+      moveToLarge()
+      start = end
+    }
+  }
+
+  private mutating func appendPart(_ part: Span<UInt8>, as kind: RetainedMessage.Kind) {
+    switch kind {
+    case .json, .event: scratch.append(part)
+    case .text: scratch.append(jsonEscaped: part)
+    case .binary: Base64.encode(part, into: &scratch)
+    }
+  }
+
+  private mutating func moveToLarge() {
+    Self.append(scratch, to: &large)
+    scratch.removeAll()
+  }
+
+  private static func append(_ bytes: borrowing ByteQueue, to large: inout [UInt8]) {
+    unsafe bytes.bytes.withUnsafeBytes { unsafe large.append(contentsOf: $0) }
+  }
+
   private mutating func end(
     _ id: Cursor, _ arrival: MonotonicTime, _ kind: RetainedMessage.Kind, _ topic: Range<Int>, _ dataStart: Int
   ) -> RetainedMessage {
     scratch.append(UInt8(ascii: "}"))
-    let rendered = ByteString(copying: scratch.bytes)
+    let rendered: ByteString
+    if large.isEmpty {
+      rendered = ByteString(copying: scratch.bytes)
+    } else {
+      moveToLarge()
+      var bytes: [UInt8] = []
+      swap(&bytes, &large)
+      rendered = ByteString(bytes)
+    }
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
     return RetainedMessage(id, arrival: arrival, kind: kind, topic: topic, dataStart: dataStart, rendered: rendered)
   }
@@ -356,6 +398,10 @@ package struct MessageRenderer: ~Copyable {
   /// Maximum size of the buffer that is kept, in bytes. Only an exceptional message needs a larger buffer, so such a
   /// buffer is released.
   private static let scratchKept = 64 * 1024
+  /// The size in bytes from which a content is large.
+  private static let smallestLarge = 256 << 10
+  /// Maximum bytes of a large content that are rendered at once. It is a multiple of 3, the group of base64.
+  private static let partBytes = 48 << 10
 
   private func isEmbeddable(_ payload: Span<UInt8>) -> Bool {
     do throws(JSONError) {

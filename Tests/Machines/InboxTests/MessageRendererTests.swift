@@ -50,4 +50,31 @@ import Testing
     #expect(time == "2026-11-21T09:30:00.125Z")
     #expect(payload(message) == Array("{}".utf8))
   }
+
+  /// A large content is rendered a part at a time.
+  @Test func aLargeMessageHasTheFormOfASmallOne() {
+    let count = 400_000
+    let form = { (message: RetainedMessage) in message.rendered.bytes.text() }
+    let prefix = { (type: String) in
+      "{\"id\":\"p-000000000001.2\",\"time\":\"2026-11-21T09:30:00.125Z\",\"type\":\"\(type)\",\"topic\":\"a\",\"data"
+    }
+    let text = String(repeating: "Straße ", count: count / 8)
+    #expect(form(render(Array(text.utf8), .text, topic: "a")) == prefix("text") + "\":\"\(text)\"}")
+    let lines = String(repeating: "a\n\u{1}ß", count: count / 4)
+    let escaped = String(repeating: "a\\n\\u0001ß", count: count / 4)
+    let message = render(Array(lines.utf8), .text, topic: "a")
+    #expect(form(message) == prefix("text") + "\":\"\(escaped)\"}")
+    #expect(payload(message) == Array(lines.utf8))
+    let json = "[" + String(repeating: "12,", count: count / 3) + "\n3]"
+    let value = render(Array(json.utf8), .text, topic: "a")
+    #expect(form(value) == prefix("json") + "\":\(json)}")
+    #expect(value.hasLineBreaks)
+    for size in count...count + 2 {
+      let bytes = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 83) }
+      let message = render(bytes, .binary, topic: "a")
+      #expect(form(message) == prefix("binary") + "_base64\":\"\(Base64.encode(bytes.span))\"}")
+      #expect(payload(message) == bytes)
+    }
+    #expect(form(render([0x31], .text, topic: "a")) == prefix("json") + "\":1}", "nothing of a large message is left")
+  }
 }

@@ -7,6 +7,7 @@ import Inbox
 import Logging
 import Reactor
 import Synchronization
+import Threading
 import Webhooks
 
 /// The worker of one webhook's consumer. It leases pushes, posts them to the receiver, and settles the leases as the
@@ -37,6 +38,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// The connections of attempts in progress.
   private var busy: [ObjectIdentifier: HTTPClient] = [:]
   private var bytesInProgress = 0
+  /// Whether no attempt may send its request any more.
+  fileprivate private(set) var isAborted = false
   private var lastFailureTime: Int64 = 0
   /// Ended attempts whose settlement the store has refused. While there is such an attempt, no other attempt begins.
   private var unsettled: [EndedAttempt] = []
@@ -110,6 +113,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// gateway is the holder.
   func abort() {
     unsettled = []
+    isAborted = true
     setTimer(nil)
     for client in busy.values { client.cancel() }
   }
@@ -205,7 +209,10 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     // The client has postponed its deadline, since the receiver is still reading the request. So the lease must be
     // extended, too.
     client.whenPostponed = { [weak self] in self?.extend(push.lease) }
-    loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
+    let unsigned = UnsignedPush(
+      id: Self.id(of: push.message, in: webhooks.inbox.latest), timestamp: loop.wallClock / 1_000,
+      body: push.message.rendered, secrets: plan.settings.secrets)
+    loop.spawn(WebhookAttempt(push, unsigned, plan.settings, client, self))
   }
 
   private func extend(_ lease: Lease) {
@@ -215,22 +222,6 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     } catch {
       // If the lease expires before the attempt ends, the push is delivered again.
     }
-  }
-
-  private func request(for push: RetainedMessage) -> HTTPClientRequest {
-    let url = plan.settings.url
-    let id = Self.id(of: push, in: webhooks.inbox.latest)
-    let timestamp = loop.wallClock / 1_000
-    let content = WebhookContent(id: id, timestamp: timestamp, body: push.rendered.bytes)
-    let signatures = plan.settings.secrets.map { $0.signature(of: content) }
-    var request = HTTPClientRequest(target: url.target, host: url.hostField, content: push.rendered)
-    request.add("Content-Type", "application/json")
-    request.add("User-Agent", "drawbridge")
-    request.add("webhook-id", id)
-    request.add("webhook-timestamp", "\(timestamp)")
-    request.add("webhook-signature", signatures.joined(separator: " "))
-    if let authorization = url.basicAuthorization { request.add("Authorization", authorization) }
-    return request
   }
 
   /// The id of the push in the form of Standard Webhooks, whose ids have no dots: `msg_epoch_number`, or
@@ -329,23 +320,65 @@ private final class WebhookAttempt: LoopTask {
   let push: LeasedMessage
   let client: HTTPClient
   let start: MonotonicTime
-  private let request: HTTPClientRequest
-  private let timeout: TimeSpan
+  private let unsigned: UnsignedPush
+  private let settings: WebhookSettings
   private let driver: WebhookDriver
 
   init(
-    _ push: LeasedMessage, _ request: HTTPClientRequest, _ timeout: TimeSpan, _ client: HTTPClient,
+    _ push: LeasedMessage, _ unsigned: UnsignedPush, _ settings: WebhookSettings, _ client: HTTPClient,
     _ driver: WebhookDriver
   ) {
     self.push = push
-    self.request = request
-    self.timeout = timeout
+    self.unsigned = unsigned
+    self.settings = settings
     self.client = client
     self.driver = driver
     start = ProcessInformation.monotonicTime()
   }
 
-  func run() async { driver.ended(self, await client.send(request, within: timeout)) }
+  func run() async {
+    let request = request(signature: await unsigned.signature())
+    // The driver may have been aborted while another thread signed the push.
+    driver.ended(self, driver.isAborted ? .cancelled : await client.send(request, within: settings.timeout))
+  }
+
+  private func request(signature: String) -> HTTPClientRequest {
+    let url = settings.url
+    var request = HTTPClientRequest(target: url.target, host: url.hostField, content: unsigned.body)
+    request.add("Content-Type", "application/json")
+    request.add("User-Agent", "drawbridge")
+    request.add("webhook-id", unsigned.id)
+    request.add("webhook-timestamp", "\(unsigned.timestamp)")
+    request.add("webhook-signature", signature)
+    if let authorization = url.basicAuthorization { request.add("Authorization", authorization) }
+    return request
+  }
+}
+
+/// A push that is signed for its webhook.
+private struct UnsignedPush: Sendable {
+  let id: String
+  /// In seconds of UNIX time.
+  let timestamp: Int64
+  let body: ByteString
+  let secrets: [WebhookSecret]
+
+  /// The value of `webhook-signature`. A large push is signed on a thread of its own, since a signature takes about 1 ms
+  /// for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and so of the threads.
+  func signature() async -> String {
+    guard body.count >= LargeSlice.smallest else { return sign() }
+    return await withCheckedContinuation { signed in
+      // If the system cannot start a thread, a long turn is better than no delivery.
+      if !DetachedThread.start(named: "signature", { signed.resume(returning: sign()) }) {
+        signed.resume(returning: sign())
+      }
+    }
+  }
+
+  private func sign() -> String {
+    let content = WebhookContent(id: id, timestamp: timestamp, body: body.bytes)
+    return secrets.map { $0.signature(of: content) }.joined(separator: " ")
+  }
 }
 
 extension WebhookOutcome {

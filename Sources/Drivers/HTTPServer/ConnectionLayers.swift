@@ -55,7 +55,7 @@ final class ConnectionLayers {
       case .http:
         "plain HTTP arrived on a port for HTTPS: use https:// for this port, or http:// with a port without TLS"
       case .proxyHeader:
-        "a header of the PROXY protocol arrived where a TLS handshake was expected: let the proxy send none, or enable it here with http.proxy_protocol"
+        "a header of the PROXY protocol arrived where a TLS handshake was expected: configure the proxy to send no such header, or set http.proxy_protocol"
       }
     }
   }

@@ -111,7 +111,7 @@ struct StoreConditions {
     note(
       .ownAddress, isUnreachable, after: Self.unreachablePatience, now: now,
       "no other gateway can reach this gateway: set listeners.peer_address to an address that the other gateways can reach",
-      "other gateways can reach this one", [.text("address", ownAddress)])
+      "other gateways can reach this gateway", [.text("address", ownAddress)])
   }
 
   mutating func observed(

@@ -112,14 +112,14 @@ import Testing
 
   /// A full Redis accepts heartbeats, so an accepted heartbeat does not show that Redis has room. Replicas that confirm
   /// a heartbeat also confirm entries.
-  @Test func aHeartbeatEndsAShortageOfMemoryAndNoOtherError() {
+  @Test func aHeartbeatEndsAShortageOfReplicasAndNoOtherError() {
     var refusals = StoreRefusals()
     _ = refusals.refused(.error("OOM"), at: at(0))
     refusals.succeeded(hasEntries: false)
     #expect(!refusals.hasEnded(by: at(1)))
     _ = refusals.refused(.shortage("no replica"), at: at(2))
     refusals.succeeded(hasEntries: false)
-    #expect(!refusals.hasEnded(by: at(3)), "a heartbeat says nothing of the error before")
+    #expect(!refusals.hasEnded(by: at(3)), "a heartbeat does not end the earlier error")
     refusals.succeeded(hasEntries: true)
     _ = refusals.refused(.shortage("no replica"), at: at(4))
     refusals.succeeded(hasEntries: false)

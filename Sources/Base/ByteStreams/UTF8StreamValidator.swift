@@ -21,8 +21,8 @@ package struct UTF8StreamValidator: Sendable {
       guard step(bytes[start]) else { return false }
       start &+= 1
     }
-    // Only a sequence that begins but does not end in this piece is validated byte by byte. The rest is validated at
-    // full speed.
+    // Of the rest, only a sequence that does not end in this piece is validated byte by byte. All other bytes are
+    // validated at full speed.
     var end = bytes.count
     var back = 0
     while back < 3, end &- back > start {

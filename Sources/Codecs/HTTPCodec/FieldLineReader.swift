@@ -100,7 +100,8 @@ struct FieldLineReader {
     return end
   }
 
-  /// The error in a line whose name ends at `end` without a colon after it, or nil if more bytes are needed to decide.
+  /// The error in a line whose field name ends at `end` and has no colon after it, or nil if more bytes are needed to
+  /// decide.
   private static func nameError(
     _ section: Span<UInt8>, from start: Int, to end: Int, isFirst: Bool
   ) -> HTTPProtocolError? {

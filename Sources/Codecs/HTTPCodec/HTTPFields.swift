@@ -66,7 +66,7 @@ package struct HTTPFields: ~Copyable {
   /// Whether `field` is present more than once. Takes constant time.
   func isRepeated(_ field: HTTPFieldName) -> Bool { repeated & (1 << UInt64(field.rawValue)) != 0 }
 
-  /// The index of the first `field` at or after `start`, or nil.
+  /// The index of the first `field` at or after `start`; nil if there is no such field.
   package func index(of field: HTTPFieldName, from start: Int = 0) -> Int? {
     guard contains(field) else { return nil }
     var index = start
@@ -77,14 +77,14 @@ package struct HTTPFields: ~Copyable {
     return nil
   }
 
-  /// The first value of `field`, or nil.
+  /// The first value of `field`; nil if the field is not present.
   @_lifetime(borrow self)
   package func first(_ field: HTTPFieldName) -> Span<UInt8>? {
     guard let index = index(of: field) else { return nil }
     return value(at: index)
   }
 
-  /// The first value of the field `name`, which must be in lower case, or nil.
+  /// The first value of the field `name`, which must be in lower case; nil if the field is not present.
   @_lifetime(borrow self)
   package func first(_ name: StaticString) -> Span<UInt8>? {
     var index = 0

@@ -18,7 +18,7 @@ package struct HTTPRefusal: Sendable {
     self.fields = fields
   }
 
-  /// The value of the first field `name`, which must be in lower case, or nil.
+  /// The value of the first field `name`, which must be in lower case; nil if there is no such field.
   package func field(_ name: String) -> String? { fields.first { $0.name.lowercased() == name }?.value }
 
   /// `403 Forbidden`, or the status code alone if there is no reason phrase.

@@ -322,9 +322,9 @@ package struct HTTPServerConnection: ~Copyable {
   private var usesHead: Bool {
     switch state.request {
     case .idle: !input.isEmpty
-    // If a response closes the connection, its end also ends a request that is still arriving, so the rest of that
-    // request is not read. Such a response may begin while the client waits for `100 Continue`, and may be a stream,
-    // which lasts for minutes.
+    // If a response closes the connection, the end of the response also ends a request that is still arriving, so the
+    // rest of that request is not read. Such a response may begin while the client waits for `100 Continue`, and may be
+    // a stream, which lasts for minutes.
     case .body: !isRestUnread
     // Input after the request is not parsed before the response has ended.
     case .done: false

@@ -66,7 +66,7 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return false
   }
 
-  /// The content of a string, or any other value as written. Returns nil if there is none.
+  /// The content of a string, or any other value as written. Returns nil if there is no value at the pointer.
   package func content(in text: Span<UInt8>) -> [UInt8]? {
     guard let range = find(in: text) else { return nil }
     let token = text.extracting(range)

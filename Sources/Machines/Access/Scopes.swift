@@ -20,7 +20,7 @@ package struct Scopes: OptionSet, Hashable, Sendable {
   /// The words of tokens and of the configuration.
   package static let expectation = "send, receive, call, admin"
 
-  /// The scope that `word` names, or nil.
+  /// The scope that `word` names; nil if no scope has this name.
   package init?(word: Span<UInt8>) {
     if word.equals("send") {
       self = .send

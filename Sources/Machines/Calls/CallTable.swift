@@ -183,7 +183,8 @@ package struct CallTable: Sendable {
     return .reply(lane: call.lane)
   }
 
-  /// Called when a connection has ended and its messages are settled. Returns the lanes of the calls that end with it.
+  /// Called when a connection has ended and its messages are settled. Returns the lanes of the calls that end with the
+  /// connection.
   ///
   /// - Parameter isQueued: whether the message with this number will be sent on another connection.
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {

@@ -2,8 +2,8 @@
 /// namespaces continue.
 ///
 /// The end of the sending connection is a loss of pushes, unless the upstream restores the state of that connection on
-/// the next connection. Until this is known, the loss is delayed. It counts as soon as the upstream reports that it has
-/// not restored the state. Connections are identified by numbers, which increase.
+/// the next connection. Until this is known, the loss is delayed. The loss counts as soon as the upstream reports that
+/// it has not restored the state. Connections are identified by numbers, which increase.
 ///
 /// A function that returns a Boolean returns whether pushes may be missing from this point on. The owner reports the
 /// gap after the pushes that have arrived.

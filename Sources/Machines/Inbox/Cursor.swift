@@ -27,7 +27,7 @@ package struct Cursor: Hashable, Sendable {
     self.term = term
   }
 
-  /// Number of the last message that the reader has received; 0 before the first.
+  /// Number of the last message that the reader has received; 0 before the first message.
   package var sequence: UInt64 { position >> 1 }
   var isAfterGap: Bool { position & 1 == 1 }
 

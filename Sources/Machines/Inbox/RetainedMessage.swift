@@ -126,7 +126,7 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  /// The topic, or nil.
+  /// The topic; nil if the push has no topic.
   package var topic: [UInt8]? {
     guard hasTopic else { return nil }
     let start = Int(topicStart)

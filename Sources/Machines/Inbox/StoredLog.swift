@@ -74,7 +74,7 @@ package enum LogChange: Equatable, Sendable {
   case gap(GapMarks)
   /// Retention has dropped all pushes before this number.
   case trimmed(before: UInt64)
-  /// Like `trimmed`, with the facts about the dropped pushes. The store writes it when it deletes them.
+  /// Like `trimmed`, with the facts about the dropped pushes. The store writes this change when it deletes the pushes.
   case retained(StoredRetention)
 
   /// The size of the push that the change contains, in bytes; 0 without a push.

@@ -39,8 +39,8 @@ package struct RestoredSession: Equatable, Sendable {
   /// The arrival of the newest known push or message; nil if none is known.
   package var newestTime: Int64? { [log.newestTime, outbox.newestTime].compactMap(\.self).max() }
 
-  /// Whether the upstream can restore the state of its last connection, as the next connection will request. If the
-  /// upstream restores it, no push is missing.
+  /// Whether the next connection can request that the upstream restores the state of its last connection. If the
+  /// upstream restores this state, no push is missing.
   package var mayBeContinued: Bool { !mayHaveLostEntries && memory.continuations.values.areComplete }
 
   // MARK: Applying
@@ -74,8 +74,8 @@ package struct RestoredSession: Equatable, Sendable {
   /// The retained pushes and the gaps between them, in order.
   package var pushEntries: [JournalEntry] { log.changes.map { .log($0) } }
 
-  /// All other entries. The store keeps them instead of all changes that were ever submitted. They and `pushEntries`
-  /// can be applied in any order, except that `retained`, the first entry, must precede all others.
+  /// All other entries. The store keeps them instead of all changes that were ever submitted. These entries and
+  /// `pushEntries` can be applied in any order, except that `retained`, the first entry, must precede all others.
   package var stateEntries: [JournalEntry] {
     var result: [JournalEntry] = [.log(.retained(log.retention))]
     result += outbox.changes.map { .outbox($0) }

@@ -23,7 +23,7 @@ extension Outbox {
     return .queued(sequence: first, wakes: wakes)
   }
 
-  /// The limit that all these messages together would exceed; nil if none.
+  /// The limit that all these messages together would exceed; nil if they would exceed no limit.
   private func exceededLimit(for payloads: [ByteSlice], replacing topic: String?, by client: UInt64) -> QueueLimit? {
     // With a replacement key, each message replaces the message before it.
     let count = topic == nil ? payloads.count : 1
@@ -39,8 +39,8 @@ package enum BatchLimit: Equatable, Sendable {
 }
 
 extension OutboxSettings {
-  /// The limit that these messages exceed together even if the outbox is empty; nil if none. Such a batch is refused
-  /// each time, until a setting changes.
+  /// The limit that these messages exceed together even if the outbox is empty; nil if they exceed no limit. Such a
+  /// batch is refused each time, until a setting changes.
   package func batchLimit(for payloads: [ByteSlice], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
     if timeToLive == .zero, let pace, payloads.count > pace.burst { return .burst }
     // With a replacement key, each message replaces the message before it, and an empty outbox accepts any single

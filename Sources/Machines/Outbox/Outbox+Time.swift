@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The effects of time on the outbox: messages expire, and the pace permits the next messages.
 extension Outbox {
-  /// When the next waiting message expires; nil if none does.
+  /// When the next waiting message expires; nil if no waiting message expires.
   package mutating func nextExpiry() -> MonotonicTime? {
     while let first = expiry.first {
       if let position = first.positions.first(where: { isWaiting($0, until: first.deadline) }) {

@@ -256,8 +256,8 @@ package struct Outbox: Sendable {
     return .pace(until: bucket.nextToken(now: now))
   }
 
-  /// The limit that `count` more messages of `size` bytes would exceed; nil if none. A message that they replace does
-  /// not count.
+  /// The limit that `count` more messages of `size` bytes would exceed; nil if they would exceed no limit. A message
+  /// that they replace does not count.
   ///
   /// - Parameters:
   ///   - client: the client that may use the reserve; 0 if the reserve may not be used.

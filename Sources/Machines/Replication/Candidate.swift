@@ -89,8 +89,8 @@ package struct Candidate: Sendable {
 
   /// - Parameters:
   ///   - isDraining: whether this gateway is about to end, and only reads which gateway is the holder. If a reply was
-  ///     lost, the record may name this gateway as the holder. In this case it acquires the session again in order to
-  ///     release it.
+  ///     lost, the record may name this gateway as the holder. In this case this gateway acquires the session again, so
+  ///     that it can release the session.
   ///   - isBusy: whether this gateway already acquires as many sessions as it can at a time.
   package mutating func next(
     isDraining: Bool, isBusy: Bool = false, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,

@@ -91,9 +91,9 @@ package struct ArrayElements: Equatable, Sendable {
   package let first: Range<Int>?
   package let last: Range<Int>?
   package let count: Int
-  /// From the first element to the end of the last.
+  /// From the first element to the end of the last element.
   package let all: Range<Int>
-  /// From the second element to the end of the last.
+  /// From the second element to the end of the last element.
   package let rest: Range<Int>
 
   /// The elements of the array at `range`, which must be valid JSON; nil if it is not an array.

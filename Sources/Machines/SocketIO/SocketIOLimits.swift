@@ -23,7 +23,7 @@ package struct SocketIOLimits: Equatable, Sendable {
   /// Maximum size of a session id, a `pid` and an offset, in bytes. Real values have 20 to 40 bytes. Each is kept for
   /// the life of the session.
   static var identifierBytes: Int { 1_024 }
-  /// Maximum size of a ping's content, in bytes. Servers send none, or `probe`. It is sent back.
+  /// Maximum size of a ping's content, in bytes. Servers send none, or `probe`. The pong has the same content.
   static var pingBytes: Int { 125 }
   /// At most this many bytes of a refusal are reported. They are enough for a sentence.
   static var refusalBytes: Int { 256 }

@@ -87,8 +87,8 @@ package struct SocketIOPacket: Equatable, Sendable {
   private static func elements(
     _ kind: Kind, _ text: Span<UInt8>, _ data: Range<Int>
   ) throws(SocketIOViolation) -> ArrayElements? {
-    // JSON may begin with whitespace. It is not accepted here: the official parser reads it as the id 0, and servers do
-    // not send it.
+    // JSON may begin with whitespace, which is not accepted here: the official parser reads whitespace as the id 0, and
+    // servers do not send it.
     let first = data.isEmpty ? 0 : text[data.lowerBound]
     switch kind {
     case .disconnect:

@@ -115,7 +115,7 @@ package struct Correlation: Hashable, Sendable {
     package let isIgnored: Bool
   }
 
-  /// Returns the call that a message of the upstream is the reply to; nil if there is none.
+  /// Returns the call to which a message of the upstream is the reply; nil if the message is not the reply to a call.
   ///
   /// - Parameter call: returns the call with the id in this JSON token; nil if there is none.
   package func match<Call>(_ message: Span<UInt8>, _ call: (Span<UInt8>) -> Call?) -> Match<Call>? {

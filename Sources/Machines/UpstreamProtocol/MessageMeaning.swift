@@ -30,7 +30,7 @@ extension UpstreamConventions {
     return .push
   }
 
-  /// The cursor in a push; nil if it has none, or if it is longer than `CursorSource.maximumBytes`.
+  /// The cursor in a push; nil if the push has no cursor, or if the cursor is longer than `CursorSource.maximumBytes`.
   package func cursor(in payload: Span<UInt8>) -> [UInt8]? {
     guard let pointer = cursor.pointer else { return nil }
     if let match = cursor.match, !match.matches(payload) { return nil }

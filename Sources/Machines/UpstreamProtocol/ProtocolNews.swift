@@ -80,7 +80,8 @@ package struct ProtocolNews: Equatable, Sendable {
   }
 
   package var heartbeats: Heartbeats?
-  /// Maximum size of a message that the server accepts; nil if the server has not announced it, or it is unchanged.
+  /// Maximum size of a message that the server accepts; nil if the server has not announced a size, or the size is
+  /// unchanged.
   package var maximumPayload: Int?
   /// The states of all namespaces, if any has changed.
   package var namespaces: [NamespaceStatus]?

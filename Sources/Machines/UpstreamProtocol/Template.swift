@@ -208,7 +208,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
 /// The values of a template's placeholders.
 package struct TemplateValues: Sendable {
   package var files: [String: [UInt8]] = [:]
-  /// nil if none is configured.
+  /// nil if no credential is configured.
   package var credential: [UInt8]?
   /// nil if no cursor is known yet and no initial cursor is configured.
   package var cursor: [UInt8]?

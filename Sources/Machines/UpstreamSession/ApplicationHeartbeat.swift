@@ -12,8 +12,8 @@ package struct HeartbeatSettings: Sendable, Equatable {
   package init() {}
 }
 
-/// The heartbeats of one connection: when to send the next, and whether a response or a heartbeat of the upstream is
-/// overdue.
+/// The heartbeats of one connection: when to send the next heartbeat, and whether a response or a heartbeat of the
+/// upstream is overdue.
 ///
 /// The value is part of the connection's state, so no heartbeat outlives its socket.
 struct ApplicationHeartbeat: Sendable {

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// How to compute the wait between a failed connection attempt and the next.
+/// How to compute the wait between a failed connection attempt and the next attempt.
 package enum BackoffStrategy: Sendable, Equatable {
   /// The same wait each time.
   case fixed(TimeSpan)

@@ -50,7 +50,7 @@ package struct Endpoints: Sendable {
 
   package mutating func advance() { current = (current + 1) % settings.count }
 
-  /// Records a refusal by the current URL, and moves on to the next. Returns true if all URLs have refused in
+  /// Records a refusal by the current URL, and moves on to the next URL. Returns true if all URLs have refused in
   /// succession.
   package mutating func recordRefusal() -> Bool {
     refusals += 1

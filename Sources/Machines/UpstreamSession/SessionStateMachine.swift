@@ -9,7 +9,7 @@ import ByteStreams
 /// operator's request, and a pending attempt does not outlive that request. Every report of a socket carries the
 /// generation of its attempt, so late reports of an older socket are dropped.
 ///
-/// The type is not copyable: it has 1.7 KB, and reading one field would copy all of it.
+/// The type is not copyable: a value has 1.7 KB, and a read of one field would copy the whole value.
 package struct SessionStateMachine: ~Copyable, Sendable {
   /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {
@@ -84,8 +84,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     enum Phase: Sendable, Equatable {
       case listening
       case closing
-      /// The connection is gone, and this ping was sent on its successor. The pong to it arrives after everything that
-      /// the upstream sent to both connections.
+      /// The connection is gone, and this ping was sent on its successor. The pong to this ping arrives after
+      /// everything that the upstream sent to both connections.
       case gone(ping: UInt64)
     }
 

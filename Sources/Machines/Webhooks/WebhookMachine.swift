@@ -165,7 +165,7 @@ package struct WebhookMachine: Sendable {
       let factor = Double.random(in: 1 - Self.jitter...1 + Self.jitter, using: &generator)
       let time = settings.retries[Int(attempt) - 1]
       let delay = TimeSpan(nanoseconds: Int64(Double(time.nanoseconds) * factor))
-      // If the receiver was down, a push may be too old at its first attempt. It is still attempted twice.
+      // If the receiver was down, a push may be too old at its first attempt. Such a push is still attempted twice.
       return age + delay > settings.giveUpAfter && attempt > 1 ? .reject : .release(delay)
     }
   }

@@ -66,7 +66,8 @@ package struct WebhookSettings: Equatable, Sendable {
     return rules
   }
 
-  /// How much longer a lease lasts than the timeout of its attempt, so that no second attempt begins during the first.
+  /// How much longer a lease lasts than the timeout of its attempt, so that no second attempt begins during the first
+  /// attempt.
   private static let leaseMargin = TimeSpan.seconds(10)
 
   /// The settings of the webhook's consumer.

@@ -42,7 +42,7 @@ package struct SharedStoreSettings: Equatable, Sendable {
 }
 
 extension ValueFormat where Value == SharedStoreSettings.Location? {
-  /// A URL, or empty text for nil.
+  /// A URL. An empty text means that there is no URL (nil).
   static var redisURL: ValueFormat {
     ValueFormat(
       expectation: "a URL such as redis://127.0.0.1:6379 or rediss://user@redis.example.org/0", isURL: true,

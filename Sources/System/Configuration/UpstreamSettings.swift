@@ -77,7 +77,7 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
 
-  /// Whether these settings can replace `old` only by a new connection. A change of topics needs no new connection,
+  /// Whether a change from `old` to these settings needs a new connection. A change of topics needs no new connection,
   /// since topics are read from each push when it arrives.
   package func needsConnection(after old: UpstreamSettings) -> Bool {
     var old = old
@@ -99,7 +99,7 @@ package struct UpstreamSettings: Equatable, Sendable {
     return fields
   }
 
-  /// Returns the proxy for the connection to `url`, or nil.
+  /// Returns the proxy for the connection to `url`; nil if the connection is direct.
   package func proxy(for url: WebSocketURL) -> ProxyURL? {
     proxyBypass.covers(host: url.host, port: url.port) ? nil : proxy
   }
@@ -123,7 +123,7 @@ package struct UpstreamSettings: Equatable, Sendable {
     session.liveness.endsConnection = declaration?.capabilities.contains(.announcedHeartbeats) != true
     let client = conventions.client
     // The limit is the sum of two timeouts, for secrets and for the files of `upstream.tls`. The driver applies each of
-    // them. The limit of the session is only a safeguard.
+    // these timeouts. The limit of the session is only a safeguard.
     session.limits.preparing = fileTimeout + fileTimeout
     if case .command(_, let limit)? = conventions.credential.source {
       session.limits.preparing = session.limits.preparing + limit + Self.killGracePeriod

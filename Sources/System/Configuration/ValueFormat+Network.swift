@@ -23,7 +23,7 @@ private func readURL(_ text: String) throws(InvalidValue) -> WebSocketURL {
 }
 
 extension ValueFormat where Value == WebSocketURL? {
-  /// A URL, or empty text for nil.
+  /// A URL. An empty text means that there is no URL (nil).
   static var webSocketURL: ValueFormat {
     ValueFormat(
       expectation: "a URL such as " + urlExample, isURL: true,
@@ -39,7 +39,7 @@ extension ValueFormat where Value == [WebSocketURL] {
 }
 
 extension ValueFormat where Value == ProxyURL? {
-  /// A proxy's URL, or empty text for nil.
+  /// A proxy's URL. An empty text means that there is no proxy (nil).
   static var proxyURL: ValueFormat {
     ValueFormat(
       expectation: "a URL such as http://proxy.example:3128 or socks5h://127.0.0.1:9050",
@@ -164,7 +164,8 @@ private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
 }
 
 extension ValueFormat where Value == SocketAddress? {
-  /// The IP address and the port at which others reach this machine, or empty text for nil.
+  /// The IP address and the port at which other machines reach this machine. An empty text means that they are not set
+  /// (nil).
   static var ownAddress: ValueFormat {
     ValueFormat(
       expectation: "an IP address of this machine and a port, such as 10.0.0.5:9091",

@@ -16,12 +16,12 @@ extension ValueFormat where Value == String {
 }
 
 extension ValueFormat where Value == String? {
-  /// A text; empty for nil.
+  /// A text. An empty text means that the setting is not set (nil).
   static var optionalText: ValueFormat {
     .scalar("text", read: { .some($0.isEmpty ? nil : $0) }, format: { PrintableText.quoted($0 ?? "") })
   }
 
-  /// The path of a file; empty for nil.
+  /// The path of a file. An empty text means that there is no file (nil).
   static var optionalPath: ValueFormat {
     var format = optionalText
     format.isPath = true

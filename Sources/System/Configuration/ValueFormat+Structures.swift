@@ -5,7 +5,7 @@ import JSONCodec
 /// Formats that consist of several values: templates, pointers, matchers and the opening.
 
 extension ValueFormat where Value == Template? {
-  /// A message with placeholders, or empty text for nil.
+  /// A message with placeholders. An empty text means that there is no message (nil).
   static func template(_ place: Template.Context) -> ValueFormat {
     .structure(
       "a message; placeholders such as ${cursor} are replaced when it is sent", isText: true,

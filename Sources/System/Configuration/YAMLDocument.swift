@@ -145,7 +145,7 @@ struct YAMLDocument: ~Copyable {
     return (before.count { $0 == UInt8(ascii: "\n") } + 1, String(decoding: before[start...], as: UTF8.self).count + 1)
   }
 
-  /// Returns the column, from 1, of the first tab in the indentation of a line, or nil.
+  /// Returns the column, from 1, of the first tab in the indentation of a line; nil if there is no tab.
   private func tabInIndentation(ofLine index: Int) -> Int? {
     let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
     guard lines.indices.contains(index) else { return nil }

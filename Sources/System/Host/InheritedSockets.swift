@@ -31,7 +31,7 @@ package struct InheritedSockets: Sendable {
   package init(sockets: [Socket]) { self.sockets = sockets }
 
   /// Takes the sockets that are meant for this process, and removes the variables from the environment, so that no
-  /// child takes them for its own. Must be called once, before any thread is started.
+  /// child process takes the sockets for its own. Must be called once, before any thread is started.
   package static func take() throws(Problem) -> InheritedSockets {
     let environment = SystemFile.environment()
     for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] { unsafe _ = unsetenv(name) }

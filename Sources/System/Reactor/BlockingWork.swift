@@ -24,8 +24,8 @@ package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConverti
 /// A piece of work that blocks, for example a read of a file. It runs on a thread of `BlockingThreadPool`, and never on
 /// an event loop.
 ///
-/// A waiter can cancel its wait at any time. The work itself cannot be interrupted. After a cancellation it keeps its
-/// thread until it returns, and its result is dropped.
+/// A waiter can cancel its wait at any time. The work itself cannot be interrupted. After a cancellation, the work
+/// keeps its thread until it returns, and its result is dropped.
 package final class BlockingWork<Value: Sendable>: BlockingJob {
   package typealias Outcome = Result<Value, BlockingWorkError>
 

@@ -17,7 +17,8 @@ import Threading
 package final class Store: Sendable {
   enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
-    /// Writes a copy to this path, unless the cancellation is set. Reports the reason of a failure, or nil.
+    /// Writes a copy to this path, unless the cancellation is set. Reports the reason of a failure; nil after a
+    /// success.
     case backUp(String, Cancellation, @Sendable (String?) -> Void)
   }
 

@@ -271,7 +271,7 @@ package enum BackupRequest {
   private static var silenceSeconds: Int { 30 }
 
   /// Writes a copy to `target`, an absolute path. Calls `progress` about every second with the bytes written and the
-  /// bytes of the store. Returns the reason of a failure, or nil.
+  /// bytes of the store. Returns the reason of a failure; nil after a success.
   package static func send(
     _ path: String, target: String, silenceSeconds: Int = silenceSeconds, progress: (Int, Int) -> Void
   ) throws(StoreError) -> String? {

@@ -109,8 +109,8 @@ extension StoreFile {
   /// The suffix of a copy while it is being written.
   static var partialSuffix: String { ".partial" }
 
-  /// Writes a copy to `path`, where no file may exist, and marks it as a backup. Returns the reason of a failure, or
-  /// nil.
+  /// Writes a copy to `path`, where no file may exist, and marks it as a backup. Returns the reason of a failure; nil
+  /// after a success.
   func backUp(to path: String, unless cancellation: Cancellation = Cancellation()) -> String? {
     guard !Self.isReserved(path, of: self.path) else {
       return "'\(path)' is a name that the store uses itself: use another name"

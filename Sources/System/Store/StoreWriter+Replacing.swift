@@ -59,7 +59,7 @@ extension StoreWriter {
     try file.end()
   }
 
-  /// Writes a copy of the stored data to `path`. Returns the reason of a failure, or nil.
+  /// Writes a copy of the stored data to `path`. Returns the reason of a failure; nil after a success.
   func backUp(to path: String, unless cancellation: Cancellation) -> String? {
     guard let file, retryAt == nil else { return "the store does not work at present" }
     // The request has timed out, and its client has got the error.

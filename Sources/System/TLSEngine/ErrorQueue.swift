@@ -1,8 +1,8 @@
 import COpenSSL
 
-/// OpenSSL's error queue, of which each thread has one. It must be empty before each call whose failure will be looked
-/// up in it. If it were not, an error that another connection of the same thread has left would be reported for this
-/// connection.
+/// OpenSSL's error queue, of which each thread has one. The queue must be empty before each call whose failure will be
+/// looked up in the queue. If it were not, an error that another connection of the same thread has left would be
+/// reported for this connection.
 enum ErrorQueue {
   /// One entry: the part of OpenSSL that failed, the number of the reason, and its text.
   struct Entry {

@@ -39,7 +39,7 @@ package struct TLSClientSettings: Equatable, Sendable {
   package var trust = Trust()
   package var verification = Verification.full
   /// If not empty, the peer's key must be one of these keys. With full verification, it suffices that the key of any
-  /// certificate in the verified chain is one of them.
+  /// certificate in the verified chain is one of these keys.
   package var pins: [PublicKeyPin] = []
   package var clientCertificate: ClientCertificate?
   package var minimumVersion = TLSVersion.v1_2

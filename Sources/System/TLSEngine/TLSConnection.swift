@@ -1,8 +1,8 @@
 import ByteStreams
 import COpenSSL
 
-/// One end of a TLS connection, as a state machine over bytes. It has no socket, never waits, and reads no clock,
-/// except that OpenSSL reads one for certificate dates.
+/// One end of a TLS connection, as a state machine over bytes. It has no socket and never waits. Only OpenSSL reads the
+/// clock, for the dates of certificates.
 ///
 /// The driver moves ciphertext in both directions. It passes received bytes to `receive`. It calls `advanceHandshake()`
 /// until the handshake is complete, and after that `read` until more ciphertext is needed. After every call, the driver

@@ -212,8 +212,8 @@ package struct CallTable: Sendable {
     }
   }
 
-  /// Called when messages have ended, or may have ended. Returns the lanes of the calls that end with them. The cost
-  /// does not depend on the number of calls.
+  /// Called when messages have ended, or may have ended. Returns the lanes of the calls that end with these messages.
+  /// The cost does not depend on the number of calls.
   ///
   /// - Parameter outcome: returns the outcome of the call whose request is the message with this number; nil if the
   ///   message has not ended. `hasCarrier`: whether a connection that has not ended has taken the message.

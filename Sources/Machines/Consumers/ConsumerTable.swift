@@ -76,7 +76,7 @@ package struct ConsumerTable: Sendable {
   var lastID: UInt64 = 0
   /// Number of records of all consumers.
   var recordCount = 0
-  /// The numbers of dead letters of consumers that were removed.
+  /// How many dead letters the removed consumers have added and dropped.
   private var formerDeadLetters: (added: UInt64, dropped: UInt64) = (0, 0)
   /// The changes that were not submitted to the store yet; nil if the session is not stored.
   var unstored: Unstored?
@@ -95,7 +95,7 @@ package struct ConsumerTable: Sendable {
 
   // MARK: Consumers
 
-  /// Creates a consumer, or changes the settings of an existing one. Returns whether it is new.
+  /// Creates a consumer, or changes the settings of an existing consumer. Returns whether it is new.
   ///
   /// - Parameters:
   ///   - start: where a new consumer starts.
@@ -204,13 +204,13 @@ package struct ConsumerTable: Sendable {
     return ConsumerStatus(name, consumer, source.latest)
   }
 
-  /// All consumers, by name.
+  /// The status of each consumer, in the order of the names.
   package func statuses(_ source: some PushSource) -> [ConsumerStatus] {
     let latest = source.latest
     return consumers.map { ConsumerStatus($0, $1, latest) }.sorted { $0.name < $1.name }
   }
 
-  /// The next `limit` consumers after a name, by name, and whether there are more.
+  /// The next `limit` consumers after a name, in the order of the names, and whether there are more.
   package func statuses(after name: String, limit: Int, _ source: some PushSource) -> ConsumerPage {
     let latest = source.latest
     let names = consumers.keys.filter { $0 > name }.sorted()

@@ -2,9 +2,9 @@ import ByteStreams
 
 /// A position in the log of pushes: after a message, or after the upstream gap that follows it.
 ///
-/// Written `p-epoch.number`, with a final `g` after a gap. Clients treat it as opaque and send it back unchanged. The
-/// id of a message is the cursor after it. The epoch identifies one lifetime of the log, and is drawn at random at its
-/// start. A cursor with another epoch is from before a restart.
+/// The text form is `p-epoch.number`, with a final `g` after a gap. Clients treat the text as opaque and send it back
+/// unchanged. The id of a message is the cursor after it. The epoch identifies one lifetime of the log, and is drawn at
+/// random at its start. A cursor with another epoch is from before a restart.
 ///
 /// A stored log keeps its epoch, and begins a term each time the store is opened: `p-epoch.term.number`. So no two
 /// messages have the same id, even if the store has lost the last messages of an earlier term.

@@ -32,7 +32,7 @@ package struct RetainedMessage: Sendable {
   }
 
   package let sequence: UInt64
-  /// When it arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
+  /// When the push arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
   package private(set) var arrival: MonotonicTime
   package let kind: Kind
   /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. They are small

@@ -3,7 +3,7 @@ import ByteStreams
 package struct LivenessSettings: Sendable, Equatable {
   /// Time between two pings, ± `jitter`. The default is below the usual idle timeouts of proxies (30 to 60 s).
   package var interval: TimeSpan = .seconds(20)
-  /// Fraction of the interval by which it varies, so that sessions do not ping in step.
+  /// Fraction by which the interval varies, so that sessions do not ping in step.
   package var jitter = 0.1
   /// How long the upstream may stay silent after a ping. The timeout starts again whenever the upstream acknowledges
   /// output that was sent before the ping.

@@ -140,7 +140,7 @@ package struct OverlapFilter: Sendable {
     let mayBePaired = !mayReceiveResponses || !(isThird || history.mayAllBeResponses || history.isRepeated(digest))
     if generation == older.generation {
       if mayBePaired, let match = newer.remove(through: digest, &released) {
-        // The newer connection has skipped pushes that the older one delivered before.
+        // The newer connection has skipped pushes that the older connection delivered before.
         older.remove(before: older.ahead.end, &released)
         recordWithheld(digest)
         return match.push != nil

@@ -25,7 +25,8 @@ package struct SessionSettings: Sendable, Equatable {
 
 /// Timeouts of the parts of a connection's life.
 package struct TimeLimits: Sendable, Equatable {
-  /// Reading files and running commands, before the name is resolved. `resolving` and `wholeAttempt` start after it.
+  /// Reading files and running commands, before the name is resolved. `resolving` and `wholeAttempt` start after this
+  /// phase.
   package var preparing: TimeSpan = .zero
   package var resolving: TimeSpan = .seconds(5)
   package var connecting: TimeSpan = .seconds(10)

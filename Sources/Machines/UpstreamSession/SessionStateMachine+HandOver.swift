@@ -9,7 +9,8 @@ import ByteStreams
 /// upstream sent to both connections earlier. It ends the cut, and the successor begins to send. So `OverlapFilter` can
 /// distinguish the responses on the two connections.
 ///
-/// Only one hand-over is in progress at a time: the next begins when the old connection can deliver nothing more.
+/// Only one hand-over is in progress at a time: the next hand-over begins when the old connection can deliver nothing
+/// more.
 extension SessionStateMachine {
   /// The timeout of each of the two pongs of a cut, and of the last pong after the predecessor is gone. It starts again
   /// while the upstream acknowledges output that was sent before the ping. After the timeout, the hand-over continues

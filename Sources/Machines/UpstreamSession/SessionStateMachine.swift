@@ -45,7 +45,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var awaitedSince = MonotonicTime.zero
     /// Number of redirections followed so far.
     var redirections = 0
-    /// The announced heartbeats merged with the configured ones; nil if the upstream has announced none.
+    /// The announced heartbeats merged with the configured heartbeats; nil if the upstream has announced none.
     var heartbeat: HeartbeatSettings?
     /// The state of the announced heartbeats, which begin before the setup is complete.
     var beats: ApplicationHeartbeat?

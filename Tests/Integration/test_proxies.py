@@ -111,7 +111,7 @@ async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body
         None, "--upstream", "ws://example.invalid/", "--proxy", f"http://127.0.0.1:{proxy.port}", ready=False
     )
     session = await failure(gateway)
-    assert session["last_failure"].startswith("the proxy responded with 403 Forbidden; a tunnel requires 200: no!xxx")
+    assert session["last_failure"].startswith("the proxy responded with 403 Forbidden; a tunnel requires 2xx: no!xxx")
     assert len(session["last_failure"]) < 300
     assert session["last_refusal"] == {"phase": "proxying", "status": 403}
     lines, body = (await gateway.status_page()).refusal

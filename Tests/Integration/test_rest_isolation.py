@@ -113,7 +113,7 @@ async def test_retry_after_for_one_client_delays_nobody_else(gateway_for, raw_up
 
 @needs_nameserver
 async def test_hanging_look_ups_of_one_client_do_not_delay_another(gateway_for, start, tmp_path, tokens):
-    """A look-up of the first client occupies its thread for a minute, longer than the test waits for a session."""
+    """A lookup of the first client occupies its thread for a minute, longer than the test waits for a session."""
     (first, second), authentication = tokens
 
     class SlowNameserver(Nameserver):

@@ -30,7 +30,8 @@ package struct ResponseDeadline: Sendable {
   private let latest: MonotonicTime
   /// When the timeout last started.
   private var start: MonotonicTime
-  /// The peer has received every byte before this position, because it responded to them. `.max` if that is unknown.
+  /// The peer has received every byte before this position, because it responded to these bytes. `.max` if that is
+  /// unknown.
   private let received: UInt64
   /// The peer needs every byte before this position to respond. `.max` until `queued` reports it.
   private var end: UInt64

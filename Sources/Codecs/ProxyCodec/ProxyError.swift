@@ -36,7 +36,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     case .refused(let refusal, let sentCredentials) where Self.isDenial(refusal):
       sentCredentials ? Self.denied(refusal) : Self.credentialsRequired(refusal)
     case .refused(let refusal, sentCredentials: _):
-      "the proxy responded with \(refusal.statusText); a tunnel requires 200"
+      "the proxy responded with \(refusal.statusText); a tunnel requires 2xx"
     case .notHTTP(let error):
       "the proxy's response to CONNECT is not valid HTTP: \(quoted: error.description)"
     case .tooManyInterimResponses(let limit):

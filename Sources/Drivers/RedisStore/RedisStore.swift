@@ -224,7 +224,7 @@ package final class RedisStore: Sendable {
   /// Looks in Redis for a session that a client may have created since the last notification. If the session exists, it
   /// is reported to the delegate before the outcome.
   ///
-  /// - Parameter client: the client whose limit the look-up counts towards; 0 if the client is not known.
+  /// - Parameter client: the client whose limit the lookup counts towards; 0 if the client is not known.
   package func lookUp(_ name: String, by client: UInt64 = 0) -> DefinitionRequest {
     let request = DefinitionRequest(by: client)
     _ = submissions.add(Command.lookUp(name, request))

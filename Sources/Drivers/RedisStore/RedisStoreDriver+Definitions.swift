@@ -6,9 +6,9 @@ import Totals
 
 /// The list of created sessions: this gateway's copy, and its changes.
 extension RedisStoreDriver {
-  /// Maximum number of pending changes, and of pending look-ups. Further changes and look-ups are refused, so that
+  /// Maximum number of pending changes, and of pending lookups. Further changes and lookups are refused, so that
   /// memory does not grow while clients create sessions and Redis is slow. One owner's changes, and one client's
-  /// look-ups, are limited to a share.
+  /// lookups, are limited to a share.
   private static var waiting: Reserve { Reserve(limit: 1_024) }
   /// Maximum number of changes in a flight, so that clients that create sessions leave room for entries. If a WAIT
   /// takes 5 ms, this allows 12,800 changes per second.
@@ -184,7 +184,7 @@ extension RedisStoreDriver {
     }
   }
 
-  // MARK: Look-ups
+  // MARK: Lookups
 
   func lookUp(_ name: String, _ request: DefinitionRequest) {
     let client = request.client
@@ -216,7 +216,7 @@ extension RedisStoreDriver {
     lookups.removeFirst(count)
   }
 
-  /// Fails all look-ups: a session that could not be looked up must not count as missing.
+  /// Fails all lookups: a session that could not be looked up must not count as missing.
   func endLookups() {
     for request in pendingLookups + lookups.map(\.request) { request.finish(.failed) }
     (pendingLookups, lookups) = ([], [])

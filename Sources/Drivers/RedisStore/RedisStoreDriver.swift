@@ -64,9 +64,9 @@ final class RedisStoreDriver {
   /// The list of created sessions, and this gateway's changes of it.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
-  /// Look-ups that were sent and have no outcome yet.
+  /// Lookups that were sent and have no outcome yet.
   var pendingLookups: [DefinitionRequest] = []
-  /// Look-ups that were not sent yet, with the names that clients use for the sessions.
+  /// Lookups that were not sent yet, with the names that clients use for the sessions.
   var lookups: [(name: String, request: DefinitionRequest)] = []
   /// Sessions that Redis has lost and whose holder is this gateway. They are defined again.
   var missing = PendingSessions()

@@ -28,8 +28,8 @@ package enum CreationRefusal: Error, Sendable {
 
 /// The sessions that clients create, by name. Thread-safe.
 ///
-/// The sessions are divided among several shards by their names. A look-up takes the lock of one shard, for the time of
-/// a dictionary look-up. All other functions take one common lock. A closed session cannot be found any more, but is
+/// The sessions are divided among several shards by their names. A lookup takes the lock of one shard, for the time of
+/// a dictionary lookup. All other functions take one common lock. A closed session cannot be found any more, but is
 /// counted towards the limits until its connection has ended.
 package final class CreatedSessions: Sendable {
   package struct Limits: Sendable {
@@ -89,7 +89,7 @@ package final class CreatedSessions: Sendable {
 
   package let limits: Limits
   let surroundings: Surroundings
-  /// Whether a session was ever created. Until then, a look-up takes no lock.
+  /// Whether a session was ever created. Until then, a lookup takes no lock.
   private let isUsed = Atomic(false)
   /// The store for created sessions that several gateways share; nil if this gateway creates its sessions alone.
   let shared = Locked<RedisStore?>(nil)
@@ -123,14 +123,14 @@ package final class CreatedSessions: Sendable {
       })
   }
 
-  // MARK: Look-up
+  // MARK: Lookup
 
   func find(_ name: Span<UInt8>) -> Session? {
     guard isUsed.load(ordering: .acquiring) else { return nil }
     return shard(name).sessions.withLock { $0[name.text()] }?.session
   }
 
-  /// Clients choose the names, so they can make many names fall into one shard. Even then, look-ups are no slower than
+  /// Clients choose the names, so they can make many names fall into one shard. Even then, lookups are no slower than
   /// with a single lock.
   private func shard(_ name: Span<UInt8>) -> Shard {
     var hash: UInt32 = 0x811c_9dc5

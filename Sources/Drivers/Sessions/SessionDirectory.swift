@@ -150,8 +150,8 @@ package final class SessionDirectory: Sendable {
   /// Whether the configuration has a session of this name.
   package func isConfigured(_ session: Session) -> Bool { session.creation == nil }
 
-  /// FNV-1a, without a secret key. A client can choose the slot at which its look-up begins, but cannot make the
-  /// look-up slow: the operator chooses the names in the table, and a look-up ends at the first empty slot.
+  /// FNV-1a, without a secret key. A client can choose the slot at which its lookup begins, but cannot make the
+  /// lookup slow: the operator chooses the names in the table, and a lookup ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
     Int(truncatingIfNeeded: name.fnv1aHash())
   }
@@ -176,7 +176,7 @@ package final class SessionDirectory: Sendable {
       loads[index % loops.count] += 1
     }
     // Clients may choose hosts whose name servers hang. So created sessions have their own resolver, and configured
-    // sessions never wait for these look-ups. The look-ups of one owner use at most half of the threads.
+    // sessions never wait for these lookups. The lookups of one owner use at most half of the threads.
     created.start(on: loops, resolver: Resolver(threadsPerOwner: Resolver.threadCount / 2), loads: loads)
     loops[0].submit { [self] context in
       budget.setTrimmer(context.makeSignal(for: RetentionTrimmer(self)))

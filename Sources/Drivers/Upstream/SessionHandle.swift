@@ -21,7 +21,7 @@ import WebSocketCodec
 
 /// One upstream session, as seen by other loops: they post messages, read its status, and open or close it.
 ///
-/// Thread-safe. A post holds a lock for about the time of two dictionary look-ups, and a burst of posts wakes the
+/// Thread-safe. A post holds a lock for about the time of two dictionary lookups, and a burst of posts wakes the
 /// session's loop once.
 package final class SessionHandle: Sendable {
   /// A command to the driver.
@@ -125,8 +125,8 @@ package final class SessionHandle: Sendable {
   private let opensAtStart: Bool
   /// The data from which the next connection resumes.
   let resumed: ResumedProtocol
-  /// The client that has created the session; nil for a configured session. Connection attempts and name look-ups for
-  /// one client wait only for attempts and look-ups for the same client.
+  /// The client that has created the session; nil for a configured session. Connection attempts and name lookups for
+  /// one client wait only for attempts and lookups for the same client.
   private let owner: String?
   /// Limits the late calls of created sessions; nil for a configured session.
   let lateCalls: LateCallShare?

@@ -3,7 +3,7 @@ import Digests
 
 /// Finds the grant of a bearer token. Each event loop has its own verifier, so no lock is needed.
 ///
-/// A static token, or a JWT that was verified before, costs one SHA-256 and a look-up.
+/// A static token, or a JWT that was verified before, costs one SHA-256 and a lookup.
 package struct TokenVerifier {
   /// Maximum number of JWT whose grants are remembered. An entry has 40 bytes, and its grant usually 200 to 400. With
   /// the longest lists of sessions and topics a grant has 3 KiB, which makes 50 MiB at most.

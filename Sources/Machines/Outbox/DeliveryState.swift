@@ -10,13 +10,14 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   case written
   /// The upstream's WebSocket layer responded to a ping that was sent after the message. Final.
   case confirmed
-  /// Its time to live ended before it was written, or its sender gave up. Final.
+  /// The message's time to live ended before the message was written, or its sender gave up. Final.
   case expired
   /// A newer message with the same replacement key replaced it. Final.
   case replaced
   /// Dropped, for example by a full queue or because the upstream refused it (see `DeliveryReason`). Final.
   case rejected
-  /// The connection was lost after the message was written and before it was confirmed. It may have arrived. Final.
+  /// The connection was lost after the message was written and before it was confirmed. The message may have arrived.
+  /// Final.
   case unknown
 
   package var name: String {
@@ -34,23 +35,23 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
 
 /// Why a message did not arrive, or may not have arrived.
 package enum DeliveryReason: UInt8, CaseIterable, Sendable {
-  /// Its time to live ended while it was queued. The time to live of a call ends when its client gives up.
+  /// The message's time to live ended while the message was queued. The time to live of a call ends when its client gives up.
   case ttl = 1
-  /// It had time to live 0, and could not be sent at once.
+  /// The message had time to live 0, and could not be sent at once.
   case notSentAtOnce
-  /// A full queue dropped it as the oldest message.
+  /// A full queue dropped the message as its oldest message.
   case queueFull
-  /// The session ended first.
+  /// The session ended before the message was sent.
   case sessionClosed
   /// The connection was lost after the message was written, or too often while the message was being written.
   case connectionLost
-  /// The upstream refused it as too large (1009), or it exceeds the limit that the upstream has announced.
+  /// The upstream refused the message as too large (1009), or the message exceeds the limit that the upstream has announced.
   case tooLarge
-  /// Its Socket.IO namespace is not connected, or the connection that it belongs to has ended.
+  /// The message's Socket.IO namespace is not connected, or the connection that the message belongs to has ended.
   case notConnected
   /// The gateway was restarted after the message may have been written.
   case gatewayRestart
-  /// It could not be stored, and its sender got an error.
+  /// The message could not be stored, and its sender got an error.
   case storeFailed
 
   package var name: StaticString {

@@ -42,9 +42,9 @@ package struct OutboxSettings: Sendable, Equatable {
   /// `barrierDelay` alone permits 50 a second in each session. A longer interval leaves messages `written` for longer,
   /// and a lost connection makes such messages `unknown`.
   package var barrierInterval: TimeSpan = .milliseconds(200)
-  /// Maximum number of barrier pings without a pong. A further barrier ping waits for a pong. Several are allowed, so
-  /// that a long round trip does not delay confirmations. The number is small, so that an upstream that never responds
-  /// costs little.
+  /// Maximum number of barrier pings without a pong. A further barrier ping waits for a pong. Several pings are
+  /// allowed, so that a long round trip does not delay confirmations. The number is small, so that an upstream that
+  /// never responds costs little.
   package var maximumBarriers = 8
   /// Default time to live of a message. The caller passes it to `enqueue` with each message; the outbox itself does not
   /// read it.
@@ -84,11 +84,11 @@ package struct OutboxMessage: Sendable {
 
 /// The progress of a message, for a session that repeats the message on a new connection.
 package enum DeliveryProgress: Equatable, Sendable {
-  /// It waits in the queue, and will be sent, perhaps again.
+  /// The message waits in the queue, and will be sent, perhaps again.
   case waiting
-  /// A connection has taken it, or it is too old to be remembered.
+  /// A connection has taken the message, or the message is too old to be remembered.
   case taken
-  /// It ended and cannot have arrived. Its sender may have seen that state.
+  /// The message ended and cannot have arrived. Its sender may have seen that state.
   case notSent
 }
 

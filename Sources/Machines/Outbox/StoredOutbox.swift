@@ -7,9 +7,9 @@ package struct StoredMessage: Equatable, Sendable {
   package let payload: ByteString
   package let kind: MessageKind
   package let topic: String?
-  /// When it expires; nil if it does not.
+  /// When the message expires; nil if it does not expire.
   package let deadline: Int64?
-  /// When it was queued.
+  /// When the message was queued.
   package let time: Int64
 
   package init(

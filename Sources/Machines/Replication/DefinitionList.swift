@@ -99,11 +99,12 @@ package struct DefinitionList: Sendable {
     case complete(Version)
   }
 
-  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, the number
-  /// of these sessions is the maximum. Above the maximum, the hash is read again.
+  /// Maximum number of changes that are kept while the hash is read. With more changes, the hash is read again. If more
+  /// sessions than this have been read, as many changes as sessions are kept.
   private static var noticeLimit: Int { 4_096 }
 
-  /// How long the copy keeps a session that Redis has lost. Its holder can define it again within this time.
+  /// How long the copy keeps a session that Redis has lost. The holder of the session can define it again within this
+  /// time.
   private let patience: TimeSpan
   private var entries: [String: Entry] = [:]
   /// Whether an entry may have an end. Avoids a search, since there are many entries and few of them ever have an end.

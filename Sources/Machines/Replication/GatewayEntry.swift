@@ -15,7 +15,7 @@ package struct GatewayEntry: Hashable, Sendable {
   package var format: UInt32
   /// Whether the gateway is about to end, and acquires no sessions.
   package var isDraining: Bool
-  /// The address at which other gateways reach it, `host:port`.
+  /// The address at which other gateways reach this gateway, `host:port`.
   package var address: String
   /// A digest of the settings that must be the same at all gateways.
   package var configuration: String

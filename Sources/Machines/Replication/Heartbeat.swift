@@ -12,7 +12,7 @@ package struct TenureTimes: Hashable, Sendable {
   /// The time between two heartbeats.
   package var interval: TimeSpan
   /// The number of times that the entries of all gateways are read before a new session without a successor is created.
-  /// The session may be a session that Redis has lost, and its holder notices the loss with its next heartbeat.
+  /// The session may exist already: if Redis has lost the session, its holder notices the loss with its next heartbeat.
   package var readingsBeforeCreation: UInt64 = 3
 
   /// The longest `lease` that is accepted in another gateway's entry, so that a wrong entry does not block sessions for

@@ -88,8 +88,8 @@ package struct HolderTerms: Hashable, Sendable {
 
   package var last: Begin? { begins.last }
 
-  /// Appends a term. Removes terms that begin at a later push: they have stored no push, because their gateway was lost
-  /// while it brought the session up to date.
+  /// Appends a term. First removes the earlier terms that begin at a later push than this term: they have stored no
+  /// push, because their gateway was lost while it brought the session up to date.
   package mutating func append(_ begin: Begin) {
     while let last, last.firstPush > begin.firstPush { begins.removeLast() }
     begins.append(begin)

@@ -12,7 +12,7 @@ package struct SessionDefinition: Hashable, Sendable {
   package let variables: [String: String]
   /// The principal of the client.
   package let owner: String
-  /// When it was created, in milliseconds since 1970, by the clock of the creating gateway.
+  /// When the session was created, in milliseconds since 1970, by the clock of the creating gateway.
   package let time: Int64
   /// How long the session may be idle before it is closed.
   package let idleLimit: TimeSpan

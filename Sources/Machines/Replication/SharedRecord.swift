@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The record of a session in Redis: the hash `m`, and the end of the stream `p`, read atomically.
 package struct SharedRecord: Hashable, Sendable {
-  /// The token of the holder; nil if there is none.
+  /// The token of the holder; nil if there is no holder.
   package var token: HolderToken?
   /// The history in which a holder last stamped the session. Empty if the session was never acquired.
   package var history: String

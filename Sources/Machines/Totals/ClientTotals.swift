@@ -1,7 +1,7 @@
 /// The items of each client in one place, such as a queue: their number, and their bytes. The owner of the place has
 /// the sums, and decides by `Reserve` whether a client may add an item.
 ///
-/// A change costs a dictionary look-up, and allocates nothing while the number of clients stays the same or falls.
+/// A change costs a dictionary lookup, and allocates nothing while the number of clients stays the same or falls.
 package struct ClientTotals: Sendable {
   package struct Amount: Equatable, Sendable {
     package var count = 0

@@ -1,4 +1,4 @@
-/// Weights by key, and the key with the largest weight. A change costs a dictionary look-up and the logarithm of the
+/// Weights by key, and the key with the largest weight. A change costs a dictionary lookup and the logarithm of the
 /// number of keys. Keys without weight are not stored.
 struct WeightTable<Key: Hashable & Sendable>: Sendable {
   private struct Slot: Sendable {

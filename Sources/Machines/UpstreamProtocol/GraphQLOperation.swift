@@ -4,8 +4,8 @@ import ByteStreams
 package enum GraphQLOperation: String, CaseIterable, Sendable {
   case query, mutation, subscription
 
-  /// Whether a document has at least one operation, and all of its operations have this type. It may also have
-  /// fragments.
+  /// Whether a document has at least one operation, and all of its operations have this type. The document may also
+  /// have fragments.
   ///
   /// The function finds the beginning of each definition. It does not validate the document, since an upstream does not
   /// execute an invalid document.

@@ -7,7 +7,7 @@ import Events
 /// Plain WebSocket messages have no declaration (nil), which costs one branch per message. All members except the first
 /// three have a default implementation.
 package protocol ProtocolDeclaration: Sendable {
-  /// Its name, in texts for operators.
+  /// The name of the protocol, in texts for operators.
   var name: String { get }
   var capabilities: ProtocolCapabilities { get }
   /// The protocol of one connection. `messageBytes`: maximum size of a message of the upstream.
@@ -27,8 +27,8 @@ package protocol ProtocolDeclaration: Sendable {
 
   // The opening request.
 
-  /// The target of the opening request. `values`: the values of the templates. nil if the request goes to an origin
-  /// that is not configured. In this case the secrets are left out.
+  /// The target of the opening request. `values`: the values of the templates; nil if the request goes to an origin
+  /// that is not configured, so that the secrets are left out.
   func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String
   /// The secrets that the templates send, in the form in which the upstream may repeat them.
   func secrets(_ values: TemplateValues) -> [[UInt8]]
@@ -62,7 +62,7 @@ extension ProtocolDeclaration where Self: Equatable {
 
 /// A setup step of a protocol, which expects a response.
 package struct ProtocolStep: Equatable, Sendable {
-  /// Its name, in texts for operators.
+  /// The name of the step, in texts for operators.
   package let name: String
   /// The sentence for an error message if the response does not arrive in time.
   package let missing: String

@@ -62,7 +62,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// A message of the upstream after which the connection is useless, although it stays open.
   package struct Failure: Hashable, Sendable {
     package let match: Matcher
-    /// Its meaning, for operators.
+    /// The meaning of the message, for operators.
     package let cause: String
 
     package init(match: Matcher, cause: String) {

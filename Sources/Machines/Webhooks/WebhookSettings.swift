@@ -16,7 +16,7 @@ package struct WebhookSettings: Equatable, Sendable {
   package var concurrency = 1
   /// Used only if `concurrency` is above 1. With 1, all pushes are handled in order.
   package var order: ConsumerOrder?
-  /// Maximum time of an attempt, from the look-up of the name to the end of the response.
+  /// Maximum time of an attempt, from the lookup of the name to the end of the response.
   package var timeout = TimeSpan.seconds(20)
   /// The wait after each failed attempt. If the attempt after the last wait fails, too, the push becomes a dead letter.
   package var retries: [TimeSpan] = WebhookSettings.defaultRetries

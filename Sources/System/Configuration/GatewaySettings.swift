@@ -24,7 +24,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var session = SessionConfiguration()
   /// The sessions of `sessions`, in the order of the file.
   package private(set) var sessions: [NamedSession] = []
-  /// The position of each name in `sessions`. It makes look-ups fast, since every setting of a named session is found
+  /// The position of each name in `sessions`. It makes lookups fast, since every setting of a named session is found
   /// by the name.
   private var positions: [String: Int] = [:]
   /// The profiles from which clients create sessions, in the order of the file.

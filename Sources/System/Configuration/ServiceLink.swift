@@ -4,8 +4,8 @@ import ByteStreams
 /// settings.
 ///
 /// For each Service of its namespace, Kubernetes sets `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT` and
-/// `NAME_SERVICE_PORT_PORTNAME` in each pod. Like Docker's links, it also sets `NAME_PORT`, and `NAME_PORT_80_TCP`
-/// without and with `_PROTO`, `_PORT` or `_ADDR` (`enableServiceLinks`).
+/// `NAME_SERVICE_PORT_PORTNAME` in each pod. Like Docker's links, Kubernetes also sets `NAME_PORT`, and
+/// `NAME_PORT_80_TCP` without and with `_PROTO`, `_PORT` or `_ADDR` (`enableServiceLinks`).
 enum ServiceLink {
   private static let protocols = ["TCP", "UDP", "SCTP"]
 

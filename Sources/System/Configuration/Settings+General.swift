@@ -22,7 +22,7 @@ extension SettingSection {
           "addresses for clients that use HTTPS: host:port, [v6]:port or unix:/path (repeatable)",
           flag: "listen-https"),
         tls("certificate", \.certificateFile, .path, "PEM file of the HTTPS certificate, followed by its chain"),
-        tls("key", \.keyFile, .path, "PEM file of its private key"),
+        tls("key", \.keyFile, .path, "PEM file of the certificate's private key"),
         tls("client_ca", \.clientCAFile, .path, "PEM file of the authorities of client certificates"),
         tls(
           "client_certificates", \.clientCertificates, .choice,
@@ -33,7 +33,7 @@ extension SettingSection {
           flag: "management"),
         listeners(
           "peers", \.peers, .listeners,
-          "addresses for other gateways, which forward requests for sessions of this holder (repeatable)"),
+          "addresses for other gateways, which forward requests for sessions of this gateway (repeatable)"),
         listeners(
           "peer_address", \.peerAddress, .ownAddress,
           "where other gateways reach listeners.peers; empty: the first address of listeners.peers"),

@@ -23,11 +23,11 @@ struct YAMLNode: Sendable, ~BitwiseCopyable {
   var isNull = false
   /// Whether this is the merge key: `<<` without quotes.
   var isMerge = false
-  /// Number of nodes in it, including itself.
+  /// Number of nodes in this node, including the node itself.
   var count = 1
-  /// Size of all text in it, in bytes.
+  /// Size of all text in this node, in bytes.
   var bytes = 0
-  /// Number of levels of nodes in it.
+  /// Number of levels of nodes in this node.
   var height = 1
 }
 

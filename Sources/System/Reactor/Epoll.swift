@@ -48,8 +48,8 @@ struct Epoll: ~Copyable {
     epoll_ctl(descriptor, EPOLL_CTL_DEL, target, nil)
   }
 
-  /// Waits at most `milliseconds` (-1: forever) for events. Returns the number of events. It is 0 if there were none or
-  /// a UNIX signal interrupted the wait.
+  /// Waits at most `milliseconds` (-1: forever) for events. Returns the number of events: 0 if there were none, or if a
+  /// UNIX signal interrupted the wait.
   func wait(milliseconds: Int32) -> Int {
     let count = unsafe epoll_wait(descriptor, events.baseAddress, Int32(events.count), milliseconds)
     if count < 0 {

@@ -1,9 +1,9 @@
-/// The look-ups of a resolver, in the order in which they will be done, and the requests that wait for each look-up.
+/// The lookups of a resolver, in the order in which they will be done, and the requests that wait for each lookup.
 ///
 /// Owners take turns, and each owner may use a limited number of threads. So if the name server for the names of one
-/// owner hangs, the other owners are not delayed. Requests of one owner for the same name use one look-up.
+/// owner hangs, the other owners are not delayed. Requests of one owner for the same name use one lookup.
 struct LookupQueue<Waiter> {
-  /// The look-up of one name for one owner.
+  /// The lookup of one name for one owner.
   struct Key: Hashable {
     let owner: String
     let host: String
@@ -15,7 +15,7 @@ struct LookupQueue<Waiter> {
   }
 
   private struct Owner {
-    /// The names of the queued look-ups of an owner, in the order of the requests.
+    /// The names of the queued lookups of an owner, in the order of the requests.
     var queued: [String] = []
     var running = 0
   }
@@ -26,9 +26,9 @@ struct LookupQueue<Waiter> {
   private var lookups: [Key: Lookup] = [:]
   private var keys: [UInt64: Key] = [:]
   private var owners: [String: Owner] = [:]
-  /// The owners that have queued look-ups, in the order of their turns. Each owner occurs once.
+  /// The owners that have queued lookups, in the order of their turns. Each owner occurs once.
   private var turns: [String] = []
-  /// Number of queued look-ups.
+  /// Number of queued lookups.
   private(set) var count = 0
 
   init(limit: Int, limitOfOwner: Int, threadsPerOwner: Int) {
@@ -37,7 +37,7 @@ struct LookupQueue<Waiter> {
     self.threadsPerOwner = threadsPerOwner
   }
 
-  /// Adds a request and returns nil. If too many look-ups are queued, returns their number instead.
+  /// Adds a request and returns nil. If too many lookups are queued, returns their number instead.
   ///
   /// - Parameter id: identifies this request among all requests.
   mutating func add(_ waiter: Waiter, _ id: UInt64, _ key: Key) -> Int? {
@@ -55,7 +55,7 @@ struct LookupQueue<Waiter> {
     return nil
   }
 
-  /// The next look-up that a thread may do; nil if there is none. The thread must call `finish` after the look-up.
+  /// The next lookup that a thread may do; nil if there is none. The thread must call `finish` after the lookup.
   mutating func next() -> Key? {
     // Only few owners are skipped, since an owner is skipped only if it has used up its threads.
     for (turn, name) in turns.enumerated() {
@@ -72,7 +72,7 @@ struct LookupQueue<Waiter> {
     return nil
   }
 
-  /// Removes a completed look-up, and returns its waiters.
+  /// Removes a completed lookup, and returns its waiters.
   mutating func finish(_ key: Key) -> [Waiter] {
     let waiters = lookups.removeValue(forKey: key)?.waiters ?? [:]
     for id in waiters.keys { keys[id] = nil }
@@ -80,7 +80,7 @@ struct LookupQueue<Waiter> {
     return Array(waiters.values)
   }
 
-  /// Removes a request and returns its waiter; nil if there is no such request. A queued look-up without requests is
+  /// Removes a request and returns its waiter; nil if there is no such request. A queued lookup without requests is
   /// removed, too.
   mutating func cancel(_ id: UInt64) -> Waiter? {
     guard let key = keys.removeValue(forKey: id), var lookup = lookups[key] else { return nil }
@@ -90,7 +90,7 @@ struct LookupQueue<Waiter> {
     return waiter
   }
 
-  /// Removes all queued look-ups, and returns their waiters.
+  /// Removes all queued lookups, and returns their waiters.
   mutating func removeQueued() -> [(host: String, waiter: Waiter)] {
     var removed: [(host: String, waiter: Waiter)] = []
     for (key, lookup) in lookups where !lookup.isRunning {
@@ -114,6 +114,6 @@ struct LookupQueue<Waiter> {
     owners[name] = owner.queued.isEmpty && owner.running == 0 ? nil : owner
   }
 
-  /// Whether no look-up is queued or running, and no other state is left.
+  /// Whether no lookup is queued or running, and no other state is left.
   var isEmpty: Bool { lookups.isEmpty && keys.isEmpty && owners.isEmpty && turns.isEmpty && count == 0 }
 }

@@ -15,8 +15,8 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
 /// A thread is busy until `getaddrinfo` returns, so there are several, with a limited queue. The caller applies its own
-/// timeout, and cancels a look-up that takes too long. A queued look-up is then removed. The result of a running
-/// look-up is dropped.
+/// timeout, and cancels a lookup that takes too long. A queued lookup is then removed. The result of a running
+/// lookup is dropped.
 package final class Resolver: Sendable {
   /// Maximum number of threads. All threads but one can hang without delaying other lookups.
   package static let threadCount = 4

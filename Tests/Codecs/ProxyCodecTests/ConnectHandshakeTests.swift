@@ -56,7 +56,7 @@ import Testing
   }
 
   @Test(arguments: [
-    ("HTTP/1.1 403 Forbidden\r\n\r\n", "responded with 403 Forbidden; a tunnel requires 200"),
+    ("HTTP/1.1 403 Forbidden\r\n\r\n", "responded with 403 Forbidden; a tunnel requires 2xx"),
     ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "responded with 101 Switching Protocols"),
     ("HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "responded with 302 Found"),
     ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "requires credentials"),

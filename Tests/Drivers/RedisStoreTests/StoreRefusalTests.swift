@@ -55,7 +55,7 @@ import Testing
     gateway.kill()
   }
 
-  /// If Redis has refused a look-up, a session with this name may exist.
+  /// If Redis has refused a lookup, a session with this name may exist.
   @Test func aRefusedLookUpOfANameIsNotAMissingSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -75,7 +75,7 @@ import Testing
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }
     try await gateway.becomeHolder()
     server.signal(SIGSTOP)
-    // Up to 64 look-ups are sent to Redis. Then 1,024 others may be pending.
+    // Up to 64 lookups are sent to Redis. Then 1,024 others may be pending.
     let heavy = (0..<1_100).map { _ in gateway.store.lookUp("none", by: 1) }
     let light = (0..<17).map { _ in gateway.store.lookUp("none", by: 2) }
     server.signal(SIGCONT)

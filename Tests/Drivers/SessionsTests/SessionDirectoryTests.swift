@@ -42,7 +42,7 @@ import WebSocketCodec
 
   @Test func findsNothingIfThereAreNoSessions() throws { #expect(try directory().find("default") == nil) }
 
-  /// The hash of this name is the largest integer, and `market` is in the last slot, so the look-up continues in the
+  /// The hash of this name is the largest integer, and `market` is in the last slot, so the lookup continues in the
   /// first slot.
   @Test func continuesInTheFirstSlotAfterTheLastSlot() throws {
     #expect(find("E6E1CFYz6UAKvhS2p8BFbNUz", in: try directory("market")) == nil)

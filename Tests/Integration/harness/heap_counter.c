@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// glibc's allocator under its own names, because a look-up would allocate.
+// glibc's allocator under its own names, because a lookup would allocate.
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

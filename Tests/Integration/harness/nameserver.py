@@ -34,7 +34,7 @@ needs_nameserver = pytest.mark.skipif(_missing is not None, reason=_missing or "
 
 
 class Nameserver(asyncio.DatagramProtocol):
-    """A name server whose `names` have a list of responses each, for successive look-ups. The last is repeated.
+    """A name server whose `names` have a list of responses each, for successive lookups. The last is repeated.
 
     A response is a list of addresses. A name in place of the addresses is an alias (CNAME). `options` are options of
     resolv.conf.
@@ -44,7 +44,7 @@ class Nameserver(asyncio.DatagramProtocol):
         self._resolv = folder / "resolv.conf"
         self._options = options
         self.names = dict(names or {})
-        # The look-ups so far, each with its name and family. glibc looks up both families at once.
+        # The lookups so far, each with its name and family. glibc looks up both families at once.
         self.asked = []
         self._turns = {}
 

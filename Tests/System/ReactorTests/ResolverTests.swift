@@ -60,7 +60,7 @@ import Testing
     }
     try await until { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 4 }
     for lookup in lookups { resolver.cancel(lookup) }
-    // Requests return at once, even if their look-ups are still running.
+    // Requests return at once, even if their lookups are still running.
     for task in tasks {
       let result = await task.value
       #expect(throws: ResolveError.self) { try result.get() }

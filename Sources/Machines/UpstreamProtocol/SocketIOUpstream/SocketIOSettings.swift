@@ -27,11 +27,11 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   /// How the acknowledgements that the server requests are sent.
   package enum Acknowledgements: String, CaseIterable, Sendable {
-    /// The gateway sends them, empty, when the push is stored.
+    /// The gateway sends an empty acknowledgement when the push is stored.
     case stored
-    /// Clients send them.
+    /// Clients send the acknowledgements.
     case client
-    /// None are sent.
+    /// No acknowledgements are sent.
     case off
   }
 

@@ -55,7 +55,7 @@ package final class RetentionBudget: Sendable {
   func setTrimmer(_ signal: Signal) {
     trimmer.withLock { $0 = signal }
     // The signal is notified even if the total has fallen below the limit meanwhile: the trim counts as requested, and
-    // no other trim is requested before this one begins.
+    // no other trim is requested before this trim begins.
     signal.notify()
   }
 

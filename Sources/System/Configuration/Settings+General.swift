@@ -22,7 +22,7 @@ extension SettingSection {
           "addresses for clients that use HTTPS: host:port, [v6]:port or unix:/path (repeatable)",
           flag: "listen-https"),
         tls("certificate", \.certificateFile, .path, "PEM file of the HTTPS certificate, followed by its chain"),
-        tls("key", \.keyFile, .path, "PEM file of the certificate's private key"),
+        tls("key", \.keyFile, .path, "PEM file of the private key"),
         tls("client_ca", \.clientCAFile, .path, "PEM file of the authorities of client certificates"),
         tls(
           "client_certificates", \.clientCertificates, .choice,

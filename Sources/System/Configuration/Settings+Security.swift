@@ -17,7 +17,7 @@ extension SettingSection {
           "server_name", \.serverName, .optionalText, "name to send (SNI) and to verify instead of the host of the URL"),
         tls("pins", \.pins, .pins, "accepted public keys: base64 of their SHA-256; empty: any"),
         tls("client_certificate", \.certificateFile, .path, "PEM file of the client certificate"),
-        tls("client_key", \.keyFile, .path, "PEM file of the certificate's private key"),
+        tls("client_key", \.keyFile, .path, "PEM file of the private key"),
         tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version"),
         upstream("compression.offer", \.offersCompression, .boolean, "offer permessage-deflate"),
         compression("level", \.level, .count(1...9), "compression level, 1 (fast) to 9 (small)"),

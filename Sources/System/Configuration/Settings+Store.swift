@@ -36,7 +36,7 @@ extension SettingSection {
         tls("verify", \.verification, .verification, "verify the certificate of Redis; false is for tests only"),
         tls("server_name", \.serverName, .optionalText, "name to verify instead of the host"),
         tls("client_certificate", \.certificateFile, .path, "PEM file of the client certificate"),
-        tls("client_key", \.keyFile, .path, "PEM file of the certificate's private key"),
+        tls("client_key", \.keyFile, .path, "PEM file of the private key"),
         shared(
           "prefix", \.prefix, .text, "begins the names of all keys; gateways with the same prefix share their sessions"),
         shared(

@@ -2,7 +2,7 @@ import ByteStreams
 
 @testable import Replication
 
-/// Checks the promises that must hold after a calm time.
+/// Checks the promises that apply after a calm time.
 extension ReplicationWorld {
   func check() throws {
     let log = primary.content

@@ -86,7 +86,7 @@ import Testing
     #expect(value("-1") == nil)
   }
 
-  @Test func ignoresCaseOnlyInTheFunctionForIt() {
+  @Test func onlyEqualsIgnoringCaseIgnoresCase() {
     let field = Array("Content-Type".utf8)
     let anyCase = field.span.equalsIgnoringCase("content-type")
     let letterForLetter = field.span.equals("content-type")

@@ -40,11 +40,11 @@ import Testing
     ("jQuery", "application/json, text/javascript, */*; q=0.01"),
     ("an empty field", ""), ("spaces", "  "),
   ])
-  func clientsThatAcceptAnythingGetTheFirst(client: String, accept: String) throws {
+  func clientsThatAcceptAnythingGetTheFirstType(client: String, accept: String) throws {
     #expect(try preferred("Accept: \(accept)\r\n", among: Self.poll) == "application/json", "\(client)")
   }
 
-  @Test func clientsThatSendNoFieldGetTheFirst() throws {
+  @Test func clientsWithoutAcceptGetTheFirstType() throws {
     // Go, OkHttp, the JDK's HttpClient.
     #expect(try preferred("", among: Self.poll) == "application/json")
   }
@@ -71,7 +71,7 @@ import Testing
     "text/event-stream", "text/html", "application/json;q=0", "*/*;q=0", "json", "application", "image/*", "*/json",
     "text/html, application/xhtml+xml", ";q=1", "text/html;q=0.8, */*;q=0.000",
   ])
-  func nothingIsOfferedThatIsNotAccepted(accept: String) throws {
+  func noTypeIsChosenIfNoneIsAccepted(accept: String) throws {
     #expect(try preferred("Accept: \(accept)\r\n", among: Self.poll) == nil, "\(accept)")
   }
 

@@ -35,7 +35,7 @@ import Testing
   }
 
   /// For text that is not valid JSON, the result is unspecified, but the call must end and stay within the text.
-  @Test func invalidJSONDoesNotCrashIt() {
+  @Test func invalidJSONDoesNotCrashTheParser() {
     for text in ["{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\\", "{]}", "{\"a\":}", "{\"a\":[", "{\"a\" 1}", "{,}"] {
       _ = members(text)
     }

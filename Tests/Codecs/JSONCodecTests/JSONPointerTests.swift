@@ -43,7 +43,7 @@ import Testing
   func refusesAnInvalidPointer(text: String) { #expect(JSONPointer(text) == nil) }
 
   /// For any input, split anywhere, the result is within the text, and nothing is read beyond it.
-  @Test func anIncompleteTextDoesNotCrashIt() {
+  @Test func anIncompleteTextDoesNotCrashTheSearch() {
     let text = Array(#"{"a":[{"b":"\u00e4\\"},2],"c":{"d":"é"}}"#.utf8)
     for pointer in ["/a/0/b", "/a/1", "/c/d", "/c", ""].compactMap(JSONPointer.init) {
       for end in 0...text.count {
@@ -60,7 +60,7 @@ import Testing
     ("/a/b", #"{"a":{"b":1,"b":2}}"#, true), ("/a/b", #"{"a":{"b":1},"a":{}}"#, true), ("/0", #"["0","0"]"#, false),
     ("/1/a", #"[{"a":1,"a":1},{"a":1}]"#, false), ("", #"{"a":1,"a":2}"#, false), ("/a", #"{"b":1,"b":2}"#, false),
   ])
-  func aRepeatedNameMakesItAmbiguous(pointer: String, text: String, expected: Bool) throws {
+  func aRepeatedNameMakesAPointerAmbiguous(pointer: String, text: String, expected: Bool) throws {
     let bytes = Array(text.utf8)
     let isAmbiguous = try #require(JSONPointer(pointer)).isAmbiguous(in: bytes.span)
     #expect(isAmbiguous == expected)

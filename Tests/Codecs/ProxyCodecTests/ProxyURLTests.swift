@@ -29,7 +29,7 @@ import Testing
       ("http://u%3Av:p@h", .credentials("a user name for Basic authentication must not contain a colon")),
       ("socks5://u@h", .credentials("a SOCKS user name and password must have 1 to 255 bytes each")),
     ] as [(String, ProxyURLError)])
-  func reportsWhatIsWrong(text: String, error: ProxyURLError) {
+  func reportsTheFault(text: String, error: ProxyURLError) {
     #expect(throws: error) { try ProxyURL(text) }
   }
 

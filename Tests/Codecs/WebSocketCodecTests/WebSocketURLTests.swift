@@ -31,7 +31,7 @@ import Testing
     #expect(try WebSocketURL(url.text) == url)
   }
 
-  @Test func reportsWhatIsWrong() {
+  @Test func reportsTheFault() {
     let cases: [(String, WebSocketURLError)] = [
       ("example.org", .noScheme), ("ann:secret@h/x?to=ws://h", .noScheme), ("s3cret token://h", .noScheme),
       ("http://h", .wrongScheme("http")), ("ws://", .authority(.badHost)), ("ws://:80", .authority(.badHost)),

@@ -32,7 +32,7 @@ import Testing
     ])
   func aFileThatIsNotAKeySetIsRefused(text: String) { #expect(error(text) != nil) }
 
-  @Test func errorsNameTheKeyAndWhatIsAccepted() {
+  @Test func errorsNameTheKeyAndTheAcceptedValues() {
     let rs256 = TestKey.rs256.jwk("a")
     #expect(error(ofKeys: "1") == "key 1 is not a JSON object")
     #expect(error(ofKeys: rs256, "{}") == "key 2: 'kty' is missing: use RSA, EC, OKP or oct")

@@ -171,7 +171,7 @@ import UpstreamSession
     #expect(table.isEmpty)
   }
 
-  @Test func aReplyAfterThatMinuteIsAPush() {
+  @Test func aReplyAMinuteAfterTheEndOfItsCallIsAPush() {
     var table = table()
     _ = finish(&table, 1)
     #expect(receive(&table, 1, after: .seconds(60)) == .none)

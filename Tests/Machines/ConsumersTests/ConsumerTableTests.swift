@@ -85,7 +85,7 @@ import Testing
     #expect(try fixture.status.position.sequence == 2)
   }
 
-  @Test func aPushThatIsLeasedWhenTheOrderEndsDelaysNoOther() throws {
+  @Test func aPushThatIsLeasedWhenTheOrderEndsDelaysNoOtherPush() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     let first = try fixture.lease()

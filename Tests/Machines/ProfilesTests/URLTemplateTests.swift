@@ -91,7 +91,7 @@ import WebSocketCodec
       ),
       (["symbol": "BTC", "x": ""], "variable 'x' is unknown: this profile has symbol, depth"),
     ] as [([String: String], String)])
-  func reportsWhatIsWrong(given: [String: String], message: String) {
+  func reportsTheFault(given: [String: String], message: String) {
     #expect(throws: VariableError(message)) { try variables.values(given) }
   }
 

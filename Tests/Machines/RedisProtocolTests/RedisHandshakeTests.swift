@@ -119,7 +119,7 @@ import Testing
     }
   }
 
-  @Test func anErrorOrAnotherReplyEndsIt() {
+  @Test func anErrorOrAnUnexpectedReplyEndsTheHandshake() {
     let secured = RedisHandshake(with: .primary, RedisCredentials(password: "secret"))
     #expect(run(secured, .error("WRONGPASS no")).last == "Redis replied 'WRONGPASS no'")
     #expect(run(secured, .integer(1)).last == "Redis sent an invalid reply: the reply to AUTH is not OK")

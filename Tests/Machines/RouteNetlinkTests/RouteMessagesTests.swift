@@ -140,7 +140,7 @@ extension String {
     #expect(events(bytes) == [])
   }
 
-  @Test func randomInputDoesNotCrashIt() {
+  @Test func randomInputDoesNotCrashTheParser() {
     var random = SeededGenerator(seed: 7)
     let seeds = [Captured.newIPv4, Captured.newIPv6, Captured.newRoute, Captured.linkUp].map(\.bytes)
     for round in 0..<50_000 {

@@ -41,7 +41,7 @@ import SocketIO
       "not have the number of an attachment"
     ),
   ])
-  func errorsSayWhatIsAccepted(text: String, part: String) {
+  func errorsNameTheAcceptedForm(text: String, part: String) {
     do {
       let envelope = try read(text)
       Issue.record("accepted as \(envelope)")

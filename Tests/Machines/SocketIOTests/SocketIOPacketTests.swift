@@ -170,7 +170,7 @@ import Testing
     for name in ["connected", "message", "", "error"] { #expect(!isReserved(name)) }
   }
 
-  @Test func deepNestingDoesNotCrashIt() {
+  @Test func deepNestingDoesNotCrashTheParser() {
     let deep = String(repeating: "[", count: 100_000)
     #expect(throws: SocketIOViolation.self) { try parse("2[\"a\"," + deep) }
     #expect(throws: SocketIOViolation.self) { try parse("51-[\"a\"," + deep) }

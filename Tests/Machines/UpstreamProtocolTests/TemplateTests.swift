@@ -129,7 +129,7 @@ import Testing
       ("${raw:a}", .reply, "must begin with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),
     ] as [(String, Template.Context, String)])
-  func reportsWhatIsWrong(text: String, place: Template.Context, message: String) {
+  func reportsTheFault(text: String, place: Template.Context, message: String) {
     do {
       _ = try Template(text, in: place, environment: [:])
       Issue.record("'\(text)' was taken")

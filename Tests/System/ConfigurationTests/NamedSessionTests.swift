@@ -94,7 +94,7 @@ import WebSocketCodec
     ),
     ("sessions: {m: {upstream: {url: 'ws://h/'}}, m: {}}", "d.yaml:1:45: 'sessions.m' is set twice"),
   ])
-  func reportsWhatIsWrongInASession(text: String, message: String) {
+  func reportsFaultsOfASession(text: String, message: String) {
     let found = errors(text)
     #expect(found.count == 1 && found[0].hasPrefix(message), "\(found)")
   }

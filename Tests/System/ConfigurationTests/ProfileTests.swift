@@ -113,7 +113,7 @@ import WebSocketCodec
       "d.yaml:1:16: 'profiles.m.loops' applies to the whole gateway: set it at the top of the file"
     ),
   ])
-  func reportsWhatIsWrongInAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
+  func reportsFaultsOfAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
 
   /// With `*`, a client could send the configured secrets to its own host.
   @Test(

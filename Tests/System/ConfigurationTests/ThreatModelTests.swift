@@ -8,7 +8,7 @@ import Testing
   private let model: Document
   init() throws { model = try Document("threat-model.md") }
 
-  @Test func everySettingItNamesExists() throws {
+  @Test func everySettingThatThePageNamesExists() throws {
     let settings = Set(Setting.all.map(\.path))
     let sections = Set(settings.map { $0.prefix { $0 != "." } })
     let named = model.words.filter { word in
@@ -49,7 +49,7 @@ import Testing
     #expect(Self.ofOne.filter { section.contains("`\($0)`") } == [])
   }
 
-  @Test func everyTestItNamesExists() throws {
+  @Test func everyTestThatThePageNamesExists() throws {
     let isName = { (word: String) in word.allSatisfy { $0.isLetter || $0.isNumber || $0 == "_" } }
     let named = model.words.filter { isName($0) && $0.count > 4 && $0 != "verify" }
     #expect(named.count > 60)

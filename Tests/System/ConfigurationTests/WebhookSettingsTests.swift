@@ -63,7 +63,7 @@ import Webhooks
     (", addresses: {allow: [x]}", "'x' is not valid for 'webhooks[0].addresses.allow': use a block"),
     (", secret: x", "unknown key 'webhooks[0].secret' (did you mean 'secrets'?)"),
   ])
-  func reportsWhatIsWrong(more: String, message: String) {
+  func reportsTheFault(more: String, message: String) {
     let found = errors(webhook(more))
     #expect(found.count == 1 && found[0].contains(message), "\(found)")
   }

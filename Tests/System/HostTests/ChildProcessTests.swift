@@ -18,7 +18,7 @@ import Testing
     #expect(try output("true") == "")
   }
 
-  @Test func reportsHowItFailed() {
+  @Test func reportsHowTheProgramFailed() {
     #expect(throws: ChildProcessError.exited(3)) { try output("sh", "-c", "echo secret; exit 3") }
     #expect(throws: ChildProcessError.killed(signal: 15)) { try output("sh", "-c", "kill -TERM $$") }
     #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }

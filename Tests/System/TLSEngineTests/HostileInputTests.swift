@@ -21,7 +21,7 @@ import Testing
     #expect(throws: TLSError.notTLS) { try client.advanceHandshake() }
   }
 
-  @Test func randomBytesInPlaceOfAHandshakeDoNotCrashIt() throws {
+  @Test func randomBytesInPlaceOfAHandshakeDoNotCrashTheClient() throws {
     var random = SeededGenerator(seed: 1)
     for length in 1..<400 {
       let client = try client()
@@ -40,7 +40,8 @@ import Testing
   }
 
   /// Flips one bit in every byte of the server's first flight.
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func noFlippedByteOfTheHandshakeCrashesIt(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3])
+  func noFlippedByteOfTheHandshakeCrashesTheClient(version: TLSVersion) throws {
     let identity = authority.issue("DNS:upstream.test")
     var random = SeededGenerator(seed: 2)
     var position = 0

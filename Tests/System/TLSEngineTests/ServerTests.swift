@@ -194,7 +194,7 @@ import Testing
 
   // MARK: Hostile clients
 
-  @Test(arguments: versions) func noFlippedByteOfTheHandshakeCrashesIt(version: TLSVersion) throws {
+  @Test(arguments: versions) func noFlippedByteOfTheHandshakeCrashesTheServer(version: TLSVersion) throws {
     let context = try context()
     var random = SeededGenerator(seed: 1)
     var (position, refused) = (0, 0)

@@ -1,4 +1,4 @@
--- Removes a session that a client has created, because a client has deleted it or it was idle.
+-- Removes a session that a client has created, because a client has deleted the session, or the session was idle.
 -- KEYS sessions owners removed sessions:n m p c c:new
 -- ARGV name, definition, owner, token of the holder ('' = not compared), close code, number of removed incarnations
 --      that are kept

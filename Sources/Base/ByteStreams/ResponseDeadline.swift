@@ -41,7 +41,7 @@ package struct ResponseDeadline: Sendable {
   ///   - received: the peer has received every byte before this position; nil if that is unknown, in which case
   ///     buffered bytes do not extend the deadline.
   ///   - position: the end of the bytes that the peer needs to respond; nil if `queued` will report it.
-  ///   - isLimited: whether extensions add at most two minutes to the wait. If false, the wait is extended for as long
+  ///   - isLimited: whether extensions add at most 128 s to the wait. If false, the wait is extended for as long
   ///     as the peer shows that it is alive.
   package init(
     _ timeout: TimeSpan, from now: MonotonicTime, received: UInt64?, position: UInt64? = nil, isLimited: Bool = true

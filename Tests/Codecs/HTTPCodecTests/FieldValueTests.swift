@@ -45,7 +45,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
   @Test func parsesAMediaType() throws {
     let text = Array("Text/Plain ; Charset=\"utf-8\"; x=y".utf8)
     guard let type = HTTPMediaType(text.span) else {
-      Issue.record("a media type is one")
+      Issue.record("a valid media type is refused")
       return
     }
     let isText = type.is("text", "plain")

@@ -34,7 +34,7 @@ import Testing
     let proxies = proxies(block)
     #expect(proxies.contains(IPAddress(inside)))
     #expect(!proxies.contains(IPAddress(outside)))
-    #expect(!proxies.contains(nil), "a Unix-domain socket has a word of its own")
+    #expect(!proxies.contains(nil), "only the word 'unix' trusts Unix-domain sockets")
   }
 
   @Test func trustsUnixSocketsIfTheSettingSaysUnix() {

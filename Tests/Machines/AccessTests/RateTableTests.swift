@@ -151,7 +151,7 @@ import Testing
     let now = time(.zero)
     for _ in 0..<1_000 {
       guard let first = table.hold(by: alice, at: now), let second = table.hold(by: alice, at: now) else {
-        Issue.record("a place is lost")
+        Issue.record("a released place is not free")
         return
       }
       #expect(table.hold(by: alice, at: now) == nil)

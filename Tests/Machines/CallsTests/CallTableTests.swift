@@ -162,7 +162,7 @@ import UpstreamSession
     #expect(!table.isEmpty && table.count == 0 && table.contains(id(1)))
     #expect(table.lateReply(to: 1, for: "me", now: now) == nil)
     #expect(receive(&table, 1, after: .seconds(59)) == .lateReply)
-    #expect(receive(&table, 1, after: .seconds(59)) == .none, "the first counts")
+    #expect(receive(&table, 1, after: .seconds(59)) == .none, "the first reply counts")
     #expect(text(table.lateReply(to: 1, for: "me", now: now + .seconds(59))) == #"["a"]"#)
     for other in ["", "m", "another"] { #expect(table.lateReply(to: 1, for: other, now: now) == nil) }
     #expect(table.lateReply(to: 2, for: "me", now: now) == nil)
@@ -202,7 +202,7 @@ import UpstreamSession
     #expect(receive(&table, 3, "[ID,45]") == .lateReply)
     #expect(table.lateReply(to: 1, for: "me", now: now) == nil, "the oldest reply was dropped")
     #expect(text(table.lateReply(to: 3, for: "me", now: now)) == "[3,45]")
-    #expect(receive(&table, 2, "[ID,4567]") == .none, "call 2 was the oldest itself, and was dropped")
+    #expect(receive(&table, 2, "[ID,4567]") == .none, "call 2 was the oldest call, and its reply was dropped")
     table.expire(now: now + .seconds(61))
     #expect(table.isEmpty)
   }

@@ -319,7 +319,7 @@ import Testing
       _ = try fixture.put(settings, as: name)
       leases += try receive(name, &fixture).messages.map(\.lease)
     }
-    #expect(leases.map(\.number) == [1, 1, 1], "each has a part that others cannot take")
+    #expect(leases.map(\.number) == [1, 1, 1], "each consumer has a part that other consumers cannot take")
     #expect(fixture.table.recordCount == 400 + 100 + LeaseQueue.guaranteedRecords)
     let blocked = try receive("c", &fixture)
     #expect(blocked.isBlocked && !blocked.more)
@@ -346,7 +346,7 @@ import Testing
     let cursor = try read(&fixture).result.cursor
     let (turn, result) = try read(&fixture, acknowledging: cursor)
     #expect(result.gap == nil && turn.start?.precedes(fixture.log.last) == false)
-    #expect(try fixture.status.missed == nil, "only workers have a number")
+    #expect(try fixture.status.missed == nil, "only a work-sharing consumer counts missed pushes")
   }
 
   @Test func aConsumerWhoseReceiveEndsIsIdleAfterItsTime() throws {

@@ -291,7 +291,7 @@ import Testing
     #expect(first.messages.map(\.lease.number) == [1] && first.more)
     var calls = 0
     while try fixture.receive().more { calls += 1 }
-    #expect(calls > 1, "one call examines a part of them")
+    #expect(calls > 1, "one call examines only a part of the pushes")
     #expect(try fixture.receive().isBlocked)
     #expect(try !fixture.hasNews())
     _ = try fixture.settle(.acknowledge, first.messages[0].lease)
@@ -314,7 +314,7 @@ import Testing
   @Test func pushesThatAReceiveFreesBeforeTheTimerAreForAllWorkers() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("a", "b", "c")
-    #expect(try !fixture.receive(1).leavesFreed, "the others were notified of the push")
+    #expect(try !fixture.receive(1).leavesFreed, "the other workers were notified of the push")
     #expect(try fixture.take() == [2, 3])
     fixture.wait(.seconds(30))
     let first = try fixture.receive(1)
@@ -411,6 +411,6 @@ import Testing
     #expect(try !fixture.hasNews())
     fixture.log.recordUpstreamGap()
     fixture.push("2")
-    #expect(try fixture.receive().gap == nil, "two gaps without a push in between are one")
+    #expect(try fixture.receive().gap == nil, "two gaps without a push between them are one gap")
   }
 }

@@ -153,7 +153,7 @@ import Testing
     switch state {
     case .queued: #expect(delivered == (input == .retention ? 0 : 1))
     case .missing: #expect(delivered == 0 && missed >= 1)
-    case .retried: #expect(delivered == 1, "its copy is kept")
+    case .retried: #expect(delivered == 1, "the copy of the push is kept")
     case .dropped: #expect(delivered == 0)
     }
     // The fixture has already delivered push 1. In two of the states, the push is lost if retention removes it

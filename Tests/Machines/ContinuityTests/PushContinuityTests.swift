@@ -32,7 +32,7 @@ import Testing
     if !isRestored { #expect(continuity.stateLost() == true) }
     if !isRestored { #expect(continuity.stateLost() == false, "once") }
     continuity.sendingBegan(on: 2, without: [])
-    #expect(continuity.stateLost() == false, "it is the state of another connection")
+    #expect(continuity.stateLost() == false, "the lost state belongs to another connection")
   }
 
   @Test mutating func anIncompleteStateLosesPushesAtOnce() {

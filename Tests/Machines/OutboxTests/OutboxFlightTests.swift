@@ -188,7 +188,7 @@ import UpstreamSession
     box.outbox.stopSending()
     box.outbox.startSending()
     for text in ["b", "c"] { box.post(text) }
-    #expect(box.take() == [], "a may have to be sent again, before b")
+    #expect(box.take() == [], "message a may have to be sent again, before message b")
     box.outbox.confirm(1, retired: true)
     #expect(box.take(messages: 1) == ["b"])
     box.outbox.written(through: 2)

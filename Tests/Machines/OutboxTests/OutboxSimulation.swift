@@ -111,7 +111,7 @@ import Totals
       if redelivery == .never { #expect(times <= 1) }
       #expect(times <= settings.maximumAttempts)
       if let before = arrivedBeforeReply[sequence] {
-        #expect(state == .confirmed && times <= before + 1, "a connection had it in its buffer at most")
+        #expect(state == .confirmed && times <= before + 1, "only a buffered copy may still arrive")
       }
       switch state {
       case .confirmed: #expect(times >= 1)

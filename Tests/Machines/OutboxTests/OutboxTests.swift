@@ -273,7 +273,7 @@ struct OutboxFixture {
     box.outbox.stopSending()
     box.outbox.settle()
     box.outbox.startSending()
-    #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "another connection, another chance")
+    #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "a new connection may send the message")
   }
 
   @Test func aReplacementUsesTheRoomOfTheReplacedMessage() {

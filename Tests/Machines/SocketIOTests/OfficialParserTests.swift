@@ -225,11 +225,11 @@ import Testing
       let shown = String(reflecting: packet.text)
       if packet.reading != nil {
         accepted += 1
-        #expect(judgement.accepted, "ours accepts \(shown)")
-        #expect(judgement.same, "ours reads \(shown) otherwise")
+        #expect(judgement.accepted, "our parser accepts \(shown)")
+        #expect(judgement.same, "our parser reads \(shown) differently")
       } else if judgement.accepted {
         let reason = Self.stricter(packet.text)
-        #expect(reason != nil, "ours refuses \(shown)")
+        #expect(reason != nil, "our parser refuses \(shown)")
         if let reason { stricter.insert(reason) }
       }
     }

@@ -14,7 +14,7 @@ import Testing
       #expect(isPending)
     }
     let isPending = pending.remove(id(0))
-    #expect(isPending, "however many have come and gone")
+    #expect(isPending, "however many acknowledgements were added and removed later")
   }
 
   @Test func aboveTheLimitTheOldestAcknowledgementIsForgotten() {

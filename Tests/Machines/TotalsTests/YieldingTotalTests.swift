@@ -100,7 +100,7 @@ import Testing
       model.append(Part(name: name, use: use, amount: use.amount))
       while let part = total.yield() {
         guard let chosen = model.first(where: { $0.name == part })?.use else {
-          Issue.record("a part yielded that is not in the total")
+          Issue.record("a part that is not in the total has yielded")
           return
         }
         let principal = weight { $0.use.principal == chosen.principal }

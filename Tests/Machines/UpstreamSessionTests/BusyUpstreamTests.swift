@@ -73,7 +73,7 @@ import Testing
     _ = session.wait(acknowledging: megabyte)
     #expect(session.wait(acknowledging: megabyte).last == "suspect→backoff")
     #expect(session.causes.last == .lost(.silence))
-    #expect(ResponseDeadline.bufferedBytes / ResponseDeadline.minimumRate == 128, "and not more than two minutes")
+    #expect(ResponseDeadline.bufferedBytes / ResponseDeadline.minimumRate == 128, "the longest extension, in seconds")
   }
 
   /// Bytes that an earlier pong has confirmed are no longer in a buffer, so they do not extend the deadline.
@@ -160,7 +160,7 @@ import Testing
     session.queued(.setup(step: 0), at: 64 * 1_024)
     let start = session.now
     for sent in 1...8 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * 8 * 1_024) == []) }
-    #expect(session.now - start > .seconds(30), "longer than the whole setup may take otherwise")
+    #expect(session.now - start > .seconds(30), "without acknowledgements, the setup has less time")
     #expect(session.setupResponded(1).last == "opening→ready")
   }
 

@@ -189,7 +189,7 @@ import Testing
       #expect(session.wait() == ["backoff→resolving", "dial #\(dial)"])
     }
     #expect(session.failed(.network) == ["resolving→backoff"])
-    #expect(session.demand() == [], "a pending message keeps the attempt going")
+    #expect(session.demand() == [], "a pending message continues the attempts")
     #expect(session.wait().last == "dial #4")
     _ = session.failed(.network)
     #expect(session.wait().last == "dial #5")
@@ -275,7 +275,7 @@ import Testing
     session.pass(.seconds(2))
     #expect(session.networkChanged() == [])
     #expect(session.wait() == ["backoff→resolving", "dial #15"])
-    #expect(session.waited == .seconds(3), "the change is not forgotten, but waits its turn")
+    #expect(session.waited == .seconds(3), "the change takes effect five seconds after the last attempt")
   }
 
   @Test func aPostponedAttemptIsNotCounted() {

@@ -156,7 +156,7 @@ import Testing
     for step in 1...6 {
       session.pass(.seconds(6))
       #expect(session.networkChanged().last == "dial #\(step + 1)")
-      #expect(session.networkChanged() == [], "a dial under way is not doubled")
+      #expect(session.networkChanged() == [], "no second attempt begins during an attempt")
       _ = session.failed(.network)
       #expect(session.machine.failures == step + 1)
     }

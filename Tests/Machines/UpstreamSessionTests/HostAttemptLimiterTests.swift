@@ -110,13 +110,13 @@ import Testing
     var dials = dials { $0.burst = 1_000 }
     for _ in 0..<64 { #expect(dials.admit("h", nil, now: start) == .go) }
     let verdict = dials.admit("h", nil, now: start)
-    #expect((slot(verdict) ?? start) > start, "never at once again: that would be a loop")
+    #expect((slot(verdict) ?? start) > start, "the time is in the future, so the caller does not try again at once")
     dials.ended("h")
     guard case .wait(let ticket) = verdict else { return }
     #expect(dials.admit("h", ticket, now: ticket.slot) == .go)
     for _ in 0..<200 { dials.ended("h") }
     for _ in 0..<64 { #expect(dials.admit("h", nil, now: start + .hours(1)) == .go) }
-    #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "a surplus end frees nothing")
+    #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "ends without an attempt permit no further attempts")
   }
 
   @Test func retryAfterVoidsTicketsAndIsFollowedByTheRateWithoutABurst() {

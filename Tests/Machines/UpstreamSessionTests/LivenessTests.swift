@@ -15,7 +15,7 @@ import Testing
       #expect(session.pongReceived(counter))
     }
     #expect(waits.allSatisfy { $0 >= 18 && $0 <= 22 })
-    #expect((waits.max() ?? 0) - (waits.min() ?? 0) > 2, "jitter spreads them")
+    #expect((waits.max() ?? 0) - (waits.min() ?? 0) > 2, "jitter spreads the pings")
   }
 
   @Test func aSilentConnectionIsLost() {

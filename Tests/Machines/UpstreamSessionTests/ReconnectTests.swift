@@ -38,9 +38,9 @@ import Testing
       waits.append(wait(of: session))
       _ = session.wait()
     }
-    #expect(session.machine.failures == 200, "a mere opening does not reset the count")
+    #expect(session.machine.failures == 200, "a connection that was only opened does not reset the count")
     let late = waits.suffix(150)
-    #expect(late.reduce(0, +) / 150 > 10, "uniform up to 30 s: 15 s in the middle")
+    #expect(late.reduce(0, +) / 150 > 10, "uniform up to 30 s: 15 s on average")
     #expect(late.allSatisfy { $0 <= 30 })
   }
 

@@ -30,8 +30,8 @@ import Testing
       for action in actions {
         switch action {
         case .dial(let dial):
-          #expect(machine.desired == .up, "an attempt although the session is to be down")
-          #expect(dial.generation > newest, "a generation is dialled once")
+          #expect(machine.desired == .up, "an attempt began although the session must stay closed")
+          #expect(dial.generation > newest, "each attempt has a new generation")
           newest = dial.generation
           sockets[dial.generation] = .dialling(.resolving)
           dials += 1
@@ -40,7 +40,7 @@ import Testing
           #expect(isOpen(generation))
           sending = generation
         case .stopSending(let generation, closedAsTooBig: _):
-          #expect(sending == generation, "a connection stopped sending that did not send")
+          #expect(sending == generation, "a connection that did not send stopped sending")
           sending = nil
         case .pauseSending(let generation, let successor):
           #expect(sending == generation && isOpen(successor))
@@ -63,7 +63,7 @@ import Testing
           #expect(sending != generation, "the connection sends after its close frame")
           sockets[generation] = .closing
         case .discard(let generation):
-          #expect(sending != generation, "the queue still flows into a discarded socket")
+          #expect(sending != generation, "a discarded socket still takes messages from the queue")
           sockets[generation] = nil
         case .pauseHost:
           break
@@ -75,7 +75,7 @@ import Testing
           lastState = transition.to
         }
       }
-      #expect(machine.sending == sending, "the machine says which connection sends")
+      #expect(machine.sending == sending, "the machine names the sending connection")
       #expect(lastState == machine.observed, "every change of state is reported")
       #expect(sockets.count <= 3)
       #expect((sending != nil) == machine.observed.isSending)
@@ -202,7 +202,7 @@ import Testing
         world.perform(world.machine.deadlineReached(now: world.now, using: &world.random))
       }
     }
-    #expect(world.machine.observed.isSending, "it never came back from \(world.machine.observed)")
+    #expect(world.machine.observed.isSending, "the session never recovered from \(world.machine.observed)")
     #expect(world.dials > 20)
   }
 }

@@ -61,7 +61,7 @@ import Testing
     let session = session()
     _ = session.open()
     for hop in 2...6 as ClosedRange<UInt64> { #expect(session.redirected(hop - 1).last == "dial #\(hop) redirected") }
-    #expect(session.redirected(6) == ["resolving→backoff"], "the sixth is a refusal")
+    #expect(session.redirected(6) == ["resolving→backoff"], "the sixth redirection is a refusal")
     #expect(session.wait().last == "dial #7 url 1")
     // A redirect that the session must not follow, for example from wss to ws, counts as a refusal at once.
     expectRefusal(.redirect, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
@@ -177,13 +177,13 @@ import Testing
     for (number, wait) in [Self.atOnce, Self.atOnce, Self.backoff, Self.backoff].enumerated() {
       session.pass(.seconds(1))
       session.ends(.closed(code: 1000))
-      expect(session, Reaction(wait: wait, dial: "dial #\(number + 2)"), "the \(number + 1). short-lived one")
+      expect(session, Reaction(wait: wait, dial: "dial #\(number + 2)"), "short-lived connection \(number + 1)")
       session.becomeReady()
     }
     // A stable connection in between resets the count.
     session.pass(.minutes(1))
     session.ends(.closed(code: 1000))
-    expect(session, Reaction(wait: Self.atOnce, dial: "dial #6"), "after a stable one")
+    expect(session, Reaction(wait: Self.atOnce, dial: "dial #6"), "after a stable connection")
   }
 
   /// A wait of 0 to 1 s, then the next URL.
@@ -202,7 +202,7 @@ import Testing
     for number in 2...6 {
       session.ends(loss)
       let dial = "dial #\(number)" + (number == 2 ? " uncompressed" : "")
-      expect(session, Reaction(wait: Self.backoff, dial: dial), "\(loss) for the \(number - 1). time")
+      expect(session, Reaction(wait: Self.backoff, dial: dial), "\(loss), occurrence \(number - 1)")
       session.becomeReady()
     }
     session.ends(loss)
@@ -243,7 +243,7 @@ import Testing
     }
     session.pass(.seconds(30))
     session.ends(.closed(code: 1012))
-    expect(session, Reaction(wait: 0...1, dial: "dial #5"), "a stable connection resets it")
+    expect(session, Reaction(wait: 0...1, dial: "dial #5"), "a stable connection resets the count")
   }
 
   /// The attempts while an upstream restarts: one within a second, and further attempts after increasing waits.
@@ -336,7 +336,7 @@ import Testing
       return session
     }
     for code in [4000, 4009] as [UInt16] {
-      #expect(ended(code).state == .parked && ended(code).untilDial == nil, "until an operator says otherwise")
+      #expect(ended(code).state == .parked && ended(code).untilDial == nil, "the session waits for an operator")
     }
     for code in [4010, 4019] as [UInt16] {
       expect(ended(code), Reaction(wait: 300...300, dial: "dial #2", state: .parked), "\(code)")

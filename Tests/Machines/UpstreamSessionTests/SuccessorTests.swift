@@ -25,7 +25,7 @@ import Testing
     #expect(session.wait() == ["ready→replacing", "dial #3"])
     #expect(session.causes.last == .replacement(reason))
     #expect(session.upgraded(3).contains("replacing→ready"))
-    #expect(session.untilDial == nil, "that was the last attempt")
+    #expect(session.untilDial == nil, "no further attempt is planned")
   }
 
   /// After some failures, attempts could lock an account, or the host has requested a pause. Attempts at a successor

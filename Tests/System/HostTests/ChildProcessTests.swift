@@ -57,6 +57,6 @@ import Testing
     let descriptor = dup(2)
     defer { close(descriptor) }
     #expect(descriptor > 2)
-    #expect(try output("sh", "-c", "ls /proc/self/fd | wc -l") == "4\n", "0, 1, 2 and ls' own")
+    #expect(try output("sh", "-c", "ls /proc/self/fd | wc -l") == "4\n", "0, 1, 2 and the descriptor of ls")
   }
 }

@@ -90,7 +90,7 @@ private final class Collector: @unchecked Sendable {
     logger.info("lost")
     logger.info("lost too")
     logger.flush()
-    logger.info("and this one, with the report of the others")
+    logger.info("also lost, like the report of the lost lines")
     logger.flush()
     // Makes the pipe readable again.
     var fresh: [Int32] = [0, 0]

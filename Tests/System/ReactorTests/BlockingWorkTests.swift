@@ -34,16 +34,16 @@ import Threading
     let first = Task { await hanging.value() }
     while pool.threads == 0 { try await Task.sleep(for: .milliseconds(1)) }
     for _ in 0..<20 {
-      let work = BlockingWork(on: "mount", pool: pool) { Issue.record("work that was given up has run") }
+      let work = BlockingWork(on: "mount", pool: pool) { Issue.record("cancelled work has run") }
       guard case .failure(.unfinished) = work.wait(atMost: .milliseconds(1)) else {
-        Issue.record("it did not wait for its turn")
+        Issue.record("the work did not wait for the work before it")
         return
       }
     }
     #expect(pool.threads == 1)
     hanging.cancel()
     guard case .failure(.unfinished) = await first.value else {
-      Issue.record("a waiter that gives up continues at once")
+      Issue.record("a waiter that cancels continues at once")
       return
     }
     // Further jobs run once the thread is free.
@@ -66,7 +66,7 @@ import Threading
       pool.add(BlockingWork(on: "\(number)", pool: pool) { hang.wait() })
     }
     let givenUp = BlockingWork(on: "x", pool: pool) {
-      Issue.record("work that was given up has run")
+      Issue.record("cancelled work has run")
       return 1
     }
     #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))

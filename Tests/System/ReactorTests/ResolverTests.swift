@@ -48,7 +48,7 @@ import Testing
     for index in 0..<20 { Task { await resolver.resolve(host: "slow\(index)", port: 1, for: "a") } }
     try await until { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 18 }
     #expect(await resolver.resolve(host: "quick", port: 7, for: "b") == .success([.ipv4(0x0101_0101, port: 7)]))
-    #expect(resolver.queuedLookups == 18, "they have their share of the threads, and no more")
+    #expect(resolver.queuedLookups == 18, "the lookups of one owner use only its share of the threads")
   }
 
   @Test func aCancelledLookUpLeavesTheQueue() async throws {

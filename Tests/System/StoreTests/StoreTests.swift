@@ -374,7 +374,7 @@ import UpstreamProtocol
     try check()
     #expect(reports.value.withLock { $0 }.isEmpty)
     environment.progressInterval = .zero
-    try eventually("a check reports what it has read") {
+    try eventually("a check reports the bytes that it has read") {
       try check()
       return reports.value.withLock { $0 }.contains { $0 > 0 }
     }
@@ -392,7 +392,7 @@ import UpstreamProtocol
     }
     try ProgressReports.during(.milliseconds(1), report: report()) {
       _ = try Data(contentsOf: URL(fileURLWithPath: #filePath))
-      try eventually("there are reports of what this thread has read") {
+      try eventually("there are reports of the bytes that this thread has read") {
         reports.value.withLock { $0 } >= 3 && read.value.withLock { $0 } > 10_000
       }
     }

@@ -1,8 +1,8 @@
 import ByteStreams
 import Replication
 
-/// The condition of a write, which an engine checks before the first change. It holds if the gateway is still the
-/// holder, the history has not changed, and no other write followed the gateway's last write.
+/// The condition of a write, which an engine checks before the first change. The condition is met if the gateway
+/// is still the holder, the history has not changed, and no other write followed the gateway's last write.
 package struct LogCondition {
   package let token: HolderToken
   package let history: String

@@ -138,10 +138,10 @@ struct StoreConditions {
   }
 
   private mutating func note(
-    _ kind: Kind, _ holds: Bool, after patience: TimeSpan, now: MonotonicTime, _ warning: StaticString,
+    _ kind: Kind, _ isMet: Bool, after patience: TimeSpan, now: MonotonicTime, _ warning: StaticString,
     _ end: StaticString, _ fields: [LogField]
   ) -> Notice? {
-    guard holds else {
+    guard isMet else {
       let last = conditions.removeValue(forKey: kind)
       return last?.isReported == true ? Notice(isWarning: false, text: end, fields: fields) : nil
     }

@@ -232,7 +232,7 @@ import Threading
     let follower = try Follower()
     follower.load(1...3)
     let copy = try #require(follower.gateway.slot).copy
-    #expect(copy.isCurrent && copy.lag == nil, "what is read at first has arrived long before")
+    #expect(copy.isCurrent && copy.lag == nil, "the pushes of the first load arrived long before")
     follower.report(.entries([follower.push(4)]))
     let lag = try #require(copy.lag)
     #expect(lag >= .zero && lag < .seconds(10))

@@ -41,7 +41,7 @@ import Testing
     gateway.store.drain()
     let client = try TestClient(server)
     try await client.until("HVALS", "{drawbridge}:gateways") { $0.contains("draining=1") }
-    #expect(gateway.state.losses.isEmpty, "what it holds continues")
+    #expect(gateway.state.losses.isEmpty, "a draining gateway keeps its session")
     proxy.freeze()
     try await gateway.until("lost") { $0.losses == [.deadline] }
     proxy.thaw()

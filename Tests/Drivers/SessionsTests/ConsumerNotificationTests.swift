@@ -39,7 +39,7 @@ import Testing
         isOver.withLock { $0 = true }
         return nil
       }
-      try await until("the loop has done what was signalled") { isOver.withLock { $0 } }
+      try await until("the loop has processed the signals") { isOver.withLock { $0 } }
     }
 
     func stop() {

@@ -59,7 +59,7 @@ import WebSocketCodec
     #expect(first.inbox.hasNewData(after: waiting) && first.inbox.hasEnded && !first.inbox.isClosed)
     #expect(first.inbox.read(after: waiting, limit: 9, maxBytes: .max).cursor == cursor)
     try await fixture.eventually("the upstream is closed") { first.upstream.hasEnded }
-    #expect(try Self.texts(followed.inbox).count == 1, "what it had is still there")
+    #expect(try Self.texts(followed.inbox).count == 1, "the pushes of the lost session are kept")
     let again = try followed.inbox.resolve(.cursor(cursor), now: ProcessInformation.monotonicTime())
     #expect(!followed.inbox.hasNewData(after: again))
     fixture.checkCounters()

@@ -41,7 +41,8 @@ struct LargeOutput: ~Copyable {
     return result
   }
 
-  /// Removes the bytes of `range`. A large content is removed whole, or not at all. Returns the number of removed bytes.
+  /// Removes the bytes of `range`. A large content is removed whole, or not at all. Returns the number of removed
+  /// bytes.
   mutating func remove(_ range: Range<Int>) -> Int {
     var start = 0
     var removed = 0

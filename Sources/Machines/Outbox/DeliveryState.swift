@@ -35,7 +35,8 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
 
 /// Why a message did not arrive, or may not have arrived.
 package enum DeliveryReason: UInt8, CaseIterable, Sendable {
-  /// The message's time to live ended while the message was queued. The time to live of a call ends when its client gives up.
+  /// The message's time to live ended while the message was queued. The time to live of a call ends when its client
+  /// gives up.
   case ttl = 1
   /// The message had time to live 0, and could not be sent at once.
   case notSentAtOnce
@@ -45,7 +46,8 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case sessionClosed
   /// The connection was lost after the message was written, or too often while the message was being written.
   case connectionLost
-  /// The upstream refused the message as too large (1009), or the message exceeds the limit that the upstream has announced.
+  /// The upstream refused the message as too large (1009), or the message exceeds the limit that the upstream has
+  /// announced.
   case tooLarge
   /// The message's Socket.IO namespace is not connected, or the connection that the message belongs to has ended.
   case notConnected

@@ -363,8 +363,9 @@ private struct UnsignedPush: Sendable {
   let body: ByteString
   let secrets: [WebhookSecret]
 
-  /// The value of `webhook-signature`. A large push is signed on a thread of its own, since a signature takes about 1 ms
-  /// for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and so of the threads.
+  /// The value of `webhook-signature`. A large push is signed on a thread of its own, since a signature takes about 1
+  /// ms for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and so of the
+  /// threads.
   func signature() async -> String {
     guard body.count >= LargeSlice.smallest else { return sign() }
     return await withCheckedContinuation { signed in

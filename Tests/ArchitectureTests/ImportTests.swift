@@ -47,9 +47,10 @@ import Testing
     let folder = root.appendingPathComponent("Sources")
     let files = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil)
     return (files?.allObjects as? [URL] ?? []).filter {
-      // The program has folders with the names of targets.
-      let isOfTarget = $0.path.contains("/\(target)/") && !$0.path.contains("/Sources/drawbridge/")
-      return $0.pathExtension == "swift" && (target.isEmpty || isOfTarget)
+      // The program and the API have folders with the names of targets.
+      let path = $0.path
+      let places = target.contains("/") ? [target] : ["Base", "Codecs", "Machines"].map { "\($0)/\(target)" }
+      return path.hasSuffix(".swift") && (target.isEmpty || places.contains { path.contains("/Sources/\($0)/") })
     }
   }
 
@@ -225,6 +226,42 @@ import Testing
       if text.contains(/of: ":\/\/"|Prefix\("\w+:\/\//) { found.append(file.lastPathComponent) }
     }
     #expect(Set(found) == Set(others + ["URLParts.swift"]))
+  }
+
+  /// The code of the API reads the rows of the routes. If it named a route or compared a path, a new route could be
+  /// missing there. Only the endpoint itself and the list of endpoints name it, and only the router knows that paths of
+  /// the API begin with `/v1/`.
+  @Test func onlyTheTableNamesARoute() throws {
+    let files = try Self.sources(of: "Drivers/API")
+    let texts = try files.map { ($0.lastPathComponent, try String(contentsOf: $0, encoding: .utf8)) }
+    let declaration = /\n(?:enum|struct) (\w+): (?:Endpoint|ImmediateEndpoint|ConsumerReading|ConsumerChange) \{/
+    let endpoints = texts.flatMap { file, text in text.matches(of: declaration).map { (file, String($0.1)) } }
+    #expect(endpoints.count > 25)
+    for (file, text) in texts where file != "Endpoints.swift" {
+      for (place, endpoint) in endpoints where place != file {
+        // The parameters of a query are part of the row.
+        let names = text.replacing("accepting: \(endpoint).parameters", with: "")
+        #expect(!names.contains(try Regex("\\b\(endpoint)\\b")), "\(file) names \(endpoint)")
+      }
+      if file == "Router.swift" { continue }
+      #expect(!text.contains(/(equals\(|with: |== )"\/(v1|errors|openapi)/), "\(file) compares a path")
+    }
+  }
+
+  /// An endpoint that responds at once knows nothing about other gateways or the store of a session: its row says where
+  /// it is executed.
+  @Test func anImmediateEndpointNeitherForwardsNorWaitsForTheStore() throws {
+    var found = 0
+    for file in try Self.sources(of: "Drivers/API") {
+      let text = try String(contentsOf: file, encoding: .utf8)
+      for body in text.split(separator: "\nenum ").dropFirst() {
+        guard body.prefix(while: { $0 != "{" }).contains(/: (ImmediateEndpoint|ConsumerReading)\b/) else { continue }
+        found += 1
+        let code = body[..<(body.firstRange(of: "\n}")?.lowerBound ?? body.endIndex)]
+        #expect(!code.contains(/isHere|hasLeft|[tT]icket|forward|placement/), "\(file.lastPathComponent)")
+      }
+    }
+    #expect(found > 12)
   }
 
   /// A held request describes itself by properties (`effect`, `residue`, `isFact`). Code that tests its type would

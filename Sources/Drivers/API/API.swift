@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import Host
@@ -20,11 +21,13 @@ package final class API: HTTPApplication {
   package let latencies: LoopLatencies
   /// Sends requests to other gateways; nil if there are no other gateways.
   let forwarder: Forwarder?
+  /// The routes and their endpoints.
+  let table: RouteTable
   private let router: Router
-  private let messageLimits: IncomingMessage.Limits
+  let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
   /// The requests whose heads have been read and whose responses have not begun.
-  private var requests = SlotTable<Pending>()
+  var requests = SlotTable<Pending>()
   /// The held polls.
   var polls = SlotTable<Poll>()
   /// The requests whose messages are queued and whose responses are pending.
@@ -51,12 +54,18 @@ package final class API: HTTPApplication {
   /// - Parameters:
   ///   - loopIndex: part of each request id.
   ///   - forwarder: sends requests to the other gateways, if there are any.
-  package init(_ common: CommonState, loopIndex: Int, forwarder: Forwarder? = nil) {
+  package convenience init(_ common: CommonState, loopIndex: Int, forwarder: Forwarder? = nil) {
+    self.init(common, loopIndex: loopIndex, forwarder: forwarder, endpoints: Self.endpoints)
+  }
+
+  /// - Parameter endpoints: the operations of the API.
+  init(_ common: CommonState, loopIndex: Int, forwarder: Forwarder? = nil, endpoints: [any Endpoint.Type]) {
     self.common = common
     self.forwarder = forwarder
+    table = RouteTable(endpoints)
     latencies = LoopLatencies(common.metrics.latencies)
     self.loopIndex = loopIndex
-    router = Router(common.sessions)
+    router = Router(table, common.sessions)
     access = RequestAccess(common.access, common.browsers, common.limiter)
     messageLimits = IncomingMessage.Limits(
       bodyBytes: common.settings.http.bodyBytes, inflationRatio: common.settings.http.inflationRatio,
@@ -64,18 +73,38 @@ package final class API: HTTPApplication {
       wait: common.settings.delivery.wait, maximumWait: common.settings.delivery.maximumWait)
   }
 
-  /// A request whose head has been read, with the client's grant and the codings that it accepts.
-  private struct Pending {
-    let request: PendingRequest
-    let grant: Grant?
-    /// The client for which the request is counted in totals with a reserve (`ReservedTotal`).
-    let client: UInt64
-    let coding: HTTPAcceptedCodings
-    /// The context of the request; nil for most requests.
-    let context: RequestContext?
+  /// A request between its head and its response.
+  struct Pending {
+    /// What happens when the content has arrived.
+    var step = Step.execute
+    var request = ReceivedRequest()
+    var input = StoredInput.nothing
 
-    func with(_ request: PendingRequest) -> Pending {
-      Pending(request: request, grant: grant, client: client, coding: coding, context: context)
+    enum Step {
+      case execute
+      /// Another gateway executes the request.
+      indirect case forward(RequestToForward)
+      /// The request is executed here and may wait. If this gateway loses the session while the request waits, the
+      /// request continues at the next holder.
+      indirect case movable(RequestToForward)
+      /// The request is executed here for another gateway, which has forwarded it. `movesOn`: whether that gateway can
+      /// send the request to the next holder while it waits here.
+      case fromPeer(movesOn: Bool)
+      /// Another gateway has forwarded the request, and the session is not local.
+      case misdirected
+      case options(Methods)
+      case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
+      indirect case refused(Problem)
+      /// A request for a session that this gateway does not have, with the problem if the session does not exist.
+      indirect case missing(String, Problem)
+    }
+
+    /// Whether an endpoint of this gateway executes the request.
+    var isExecutedHere: Bool {
+      switch step {
+      case .execute, .movable, .fromPeer: true
+      case .forward, .misdirected, .options, .preflight, .refused, .missing: false
+      }
     }
   }
 
@@ -91,36 +120,41 @@ package final class API: HTTPApplication {
   // MARK: HTTPApplication
 
   package func begin(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+    _ head: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+  ) -> Exchange {
+    guard head.hasEscapes else { return begin(head, at: head.path, on: listener, from: client) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(head.path, into: &path)
+    return begin(head, at: path.bytes, on: listener, from: client)
+  }
+
+  /// - Parameter path: the path of the request, in which unreserved characters are decoded.
+  private func begin(
+    _ head: borrowing HTTPRequestHead, at path: Span<UInt8>, on listener: HTTPListener,
+    from client: borrowing ClientConnection
   ) -> Exchange {
     var body: RequestBody?
-    var coding = HTTPAcceptedCodings.identity
-    var context: RequestContext?
-    var grant: Grant?
-    var counted: UInt64 = 0
-    let slot: Int
+    var pending = Pending()
     do throws(Problem) {
-      grant = try admit(request, on: listener, from: client, &context)
-      counted = Self.client(of: grant, at: context?.forwardedOrigin ?? client.origin)
-      let request = try accept(request, on: listener, from: client.origin, for: grant, &coding, &body, &context)
-      if request.mayWait {
-        if listener.role == .management { try holdManagement(&context) }
-        if let context { try hold(context) }
+      let found = router.find(head, at: path, on: listener.role)
+      pending.request.grant = try admit(head, for: found, on: listener, from: client, &pending.request.context)
+      let origin = pending.request.context?.forwardedOrigin ?? client.origin
+      pending.request.client = Self.client(of: pending.request.grant, at: origin)
+      if try accept(head, at: path, found, on: listener, from: client.origin, &pending, &body) {
+        if listener.role == .management { try holdManagement(&pending.request.context) }
+        if let context = pending.request.context { try hold(context) }
       }
-      slot = requests.insert(
-        Pending(request: request, grant: grant, client: counted, coding: coding, context: context))
     } catch {
       body = nil
-      slot = requests.insert(
-        Pending(request: .refused(error), grant: grant, client: counted, coding: coding, context: context))
+      pending.step = .refused(error)
     }
-    return Exchange(state: slot, body: body)
+    return Exchange(state: requests.insert(pending), body: body)
   }
 
   /// Returns the client's grant, and sets the request's context. Limits count requests by their principal.
   private func admit(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
-    _ context: inout RequestContext?
+    _ request: borrowing HTTPRequestHead, for path: Router.Path, on listener: HTTPListener,
+    from client: borrowing ClientConnection, _ context: inout RequestContext?
   ) throws(Problem) -> Grant? {
     if listener.role == .client {
       if let origin = common.browsers.crossOrigin.origin(of: request) {
@@ -133,16 +167,16 @@ package final class API: HTTPApplication {
     let isPreflight = context != nil && CrossOrigin.isPreflight(request)
     let grant: Grant?
     do throws(Problem) {
-      grant = try access.admit(request, on: listener, from: client)
+      grant = try access.admit(request, for: path, on: listener, from: client)
     } catch {
       // A refused request has no principal, so it is counted for its address only.
-      if !isPreflight { try count(nil, request, on: listener, from: client, &context) }
+      if !isPreflight, path.isOfAPI { try count(nil, from: client, &context) }
       throw error
     }
     if isPreflight {
       context?.isPreflight = true
-    } else {
-      try count(grant, request, on: listener, from: client, &context)
+    } else if path.isOfAPI {
+      try count(grant, from: client, &context)
     }
     return grant
   }
@@ -154,136 +188,97 @@ package final class API: HTTPApplication {
   }
 
   private func count(
-    _ grant: Grant?, _ request: borrowing HTTPRequestHead, on listener: HTTPListener,
-    from client: borrowing ClientConnection, _ context: inout RequestContext?
+    _ grant: Grant?, from client: borrowing ClientConnection, _ context: inout RequestContext?
   ) throws(Problem) {
-    guard Router.isClientRequest(request, on: listener.role),
-      let limited = common.limiter.client(grant?.principal ?? "", at: client.origin)
-    else { return }
+    guard let limited = common.limiter.client(grant?.principal ?? "", at: client.origin) else { return }
     if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
     context?.client = limited
     try common.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
   }
 
+  /// Routes a request, and reads its head. Returns whether its response may have to wait, or is a stream.
   private func accept(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from origin: ClientOrigin, for grant: Grant?,
-    _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
-  ) throws(Problem) -> PendingRequest {
-    if let context, context.isPreflight, let origin = context.origin {
-      return .preflight(origin, allowsCredentials: context.allowsCredentials)
+    _ head: borrowing HTTPRequestHead, at path: Span<UInt8>, _ found: Router.Path, on listener: HTTPListener,
+    from origin: ClientOrigin, _ pending: inout Pending, _ body: inout RequestBody?
+  ) throws(Problem) -> Bool {
+    if let context = pending.request.context, context.isPreflight, let origin = context.origin {
+      pending.step = .preflight(origin, allowsCredentials: context.allowsCredentials)
+      return false
     }
-    let route: Route
     do throws(Problem) {
-      route = try router.route(request, on: listener.role, for: grant)
+      switch try router.route(head, at: path, found, for: pending.request.grant) {
+      case .target(let target): pending.request.target = target
+      case .options(let methods):
+        pending.step = .options(methods)
+        return false
+      }
     } catch {
       guard let name = error.missingSession else { throw error }
-      if request.framing != .none { body = RequestBody(request.framing, limit: messageLimits.bodyBytes) }
-      return .missing(name, error)
+      if head.framing != .none { body = RequestBody(head.framing, limit: messageLimits.bodyBytes) }
+      pending.step = .missing(name, error)
+      return false
     }
-    try route.authorize(grant)
-    if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
+    let route = table.routes[pending.request.target.route]
+    try route.authorize(pending.request.grant)
+    if head.fields.contains(.idempotencyKey), !route.takesIdempotencyKey {
       // The key is refused and not ignored, since a client that sends a key relies on it when it repeats the request.
       throw Problem(
         .invalidParameter,
-        "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
+        "Idempotency-Key is not accepted by \(head.methodBytes.excerpt()) \(head.path.excerpt()): leave it out, since only POST of messages has it"
       )
     }
-    if forwarder != nil {
+    let rules = route.holderRules
+    let session = pending.request.target.session
+    if let rules, let session, !session.isHere {
       if listener.role == .peer {
-        if isMisdirected(route) { return .misdirected }
-      } else if let forwarded = forwarded(request, route, for: grant, from: origin, &body) {
-        return forwarded
+        pending.step = .misdirected
+        return false
       }
-    }
-    let pending = try accept(request, route, for: grant, &coding, &body, context)
-    guard forwarder != nil else { return pending }
-    return listener.role == .peer
-      ? acceptFromPeer(pending, route, request) : movable(pending, request, route, for: grant, from: origin)
-  }
-
-  /// Accepts a request that this gateway executes.
-  private func accept(
-    _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, _ coding: inout HTTPAcceptedCodings,
-    _ body: inout RequestBody?, _ context: RequestContext?
-  ) throws(Problem) -> PendingRequest {
-    let representation = try representation(of: route, for: request)
-    if route.readsAcceptEncoding { coding = try Representation.coding(of: request) }
-    switch route {
-    case .send(let session):
-      let message = try IncomingMessage(request, messageLimits)
-      if message.parameters.event != nil || session.upstream.hasEvents {
-        let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
-        try form.check(for: session)
+      if let forwarded = forwarded(head, rules, pending.request, from: origin, &body) {
+        pending.step = .forward(forwarded)
+        return forwarded.mayWait
       }
-      // The limit for messages is checked before the body is collected, except in two cases. The number of messages of
-      // a batch is known only after its lines are read. A repetition under an idempotency key sends no message, so the
-      // limit does not matter.
-      if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: message.smallestLongBody)
-      return .send(message, to: session)
-    case .receive(let session):
-      let parameters = try PollParameters(request, common.settings.delivery, coding, for: grant)
-      try parameters.checkNamespaces(of: session)
-      return .poll(parameters, of: session)
-    case .delivery(let delivery, let session):
-      let wait = try WaitParameter.read(request, default: .zero, maximum: common.settings.delivery.maximumWait)
-      return .delivery(delivery, of: session, wait: wait)
-    case .call(let session):
-      try checkMessages(in: context)
-      let call = try IncomingCall(request, of: session, messageLimits)
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: call.smallestLongBody)
-      return .call(call, of: session)
-    case .changeSession(let session):
-      try SessionChange.check(request)
-      body = RequestBody(request.framing, limit: SessionChange.limit)
-      return .change(session)
-    case .putSession(let name):
-      try RequestDocument.check(request, limit: SessionDocument.limit)
-      body = RequestBody(request.framing, limit: SessionDocument.limit)
-      return .putSession(name)
-    case .closeSession(let session): return .closeSession(session, code: try SessionClosing.code(of: request))
-    case .sessions: return .listSessions(try SessionPage(request))
-    // This gateway has become the holder since the request was routed, or no other gateway can be reached.
-    case .distantDelivery: throw Self.holderUnavailable
-    case .consumer(let target): return .consumer(try accept(request, for: target, &body))
-    case .session, .reload, .document, .errorPage, .live, .ready, .started, .metrics, .history, .status, .options:
-      return .read(route, representation)
+      if rules.isExclusive, session.hasLeft { throw Self.holderUnavailable }
+    } else if let rules, session != nil, listener.role == .peer {
+      pending.step = .fromPeer(movesOn: rules.repetition != .harmful || rules.movesOn)
     }
+    pending.request.representation = try route.formats.negotiate(head)
+    if !route.formats.isEmpty { pending.request.coding = try Representation.coding(of: head) }
+    body = try route.body.prepare(head)
+    let accepted = try table.endpoints[pending.request.target.route].accept(
+      head, path.extracting(found.match?.variable ?? 0..<0), pending.request, self)
+    pending.input = accepted.input
+    if case .messages = route.body {
+      body = RequestBody(head.framing, limit: messageLimits.bodyBytes, preparedFrom: accepted.smallestLongBody)
+    }
+    // The forwarding gateway counts a request that it has forwarded.
+    if case .fromPeer = pending.step { return false }
+    if accepted.mayWait, let rules, rules.movesOn,
+      let forwarded = requestToForward(head, rules, pending.request, from: origin)
+    {
+      pending.step = .movable(forwarded)
+    }
+    return accepted.mayWait
   }
 
-  /// Returns the media type of the response. One rule applies to all routes except polls: the media type of a poll
-  /// depends on its parameters, so it is chosen when they are read.
-  private func representation(
-    of route: Route, for request: borrowing HTTPRequestHead
-  ) throws(Problem) -> Representation {
-    let offered: [Representation]
-    switch route {
-    case .send, .delivery, .distantDelivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions,
-      .reload, .consumer, .history:
-      if request.fields.acceptsAllMediaTypes { return .json }
-      offered = [.json]
-    case .document: offered = [.yaml]
-    case .metrics: offered = [.text]
-    case .status: offered = StatusPage.representations
-    case .errorPage: offered = ErrorPages.representations
-    // The client of a probe reads only the status code, so its `Accept` does not matter.
-    case .receive, .live, .ready, .started, .options: return .text
-    }
-    return try Representation.negotiate(request, offered)
+  package func route(of head: borrowing HTTPRequestHead) -> StaticString {
+    guard head.hasEscapes else { return router.template(of: head.path) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(head.path, into: &path)
+    return router.template(of: path.bytes)
   }
 
-  package func route(of request: borrowing HTTPRequestHead) -> StaticString { Router.template(of: request) }
-
-  package func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool {
-    Router.isClientRequest(request, on: listener.role)
+  package func isClientRequest(_ head: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool {
+    guard head.hasEscapes else { return Router.isOfAPI(head.path, on: listener.role) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(head.path, into: &path)
+    return Router.isOfAPI(path.bytes, on: listener.role)
   }
 
   package func principal(of exchange: borrowing Exchange) -> String? {
-    guard let principal = requests[exchange.state]?.grant?.principal, !principal.isEmpty else { return nil }
+    guard let principal = requests[exchange.state]?.request.grant?.principal, !principal.isEmpty else { return nil }
     return principal
   }
-
-  func request(of exchange: borrowing Exchange) -> PendingRequest? { requests[exchange.state]?.request }
 
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
@@ -291,121 +286,116 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
-    let grant = common.access.isOpen ? nil : pending.grant
+    let grant = common.access.isOpen ? nil : pending.request.grant
+    let context = pending.request.context
     let outcome: Outcome
     // The credentials are checked again, since the body may have taken long to arrive. For a request that another
     // gateway has forwarded, that gateway has done this. Such a request may be a repetition of a request that was
     // already executed, so it must not be refused here.
-    if let grant, !(pending.context?.isForwarded ?? false), let refusal = common.access.refusal(of: grant) {
+    if let grant, !pending.request.isFromPeer, let refusal = common.access.refusal(of: grant) {
       respond(with: refusal, into: &response)
       outcome = .respond
     } else {
       outcome = respond(to: pending, exchange.body, at: now, into: &response)
     }
     if case .respond = outcome {
-      latencies.count(pending.request.kind)
+      latencies.count(pending.isExecutedHere ? table.routes[pending.request.target.route].kind : .other)
       response.principal = Self.principal(of: grant)
     }
-    if grant == nil, pending.context == nil { return outcome }
-    return accompany(outcome, for: grant, in: pending.context, at: now, into: &response)
+    if grant == nil, context == nil { return outcome }
+    return accompany(outcome, for: grant, in: context, at: now, into: &response)
   }
 
   private func respond(
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
-    switch pending.request {
-    case .movable(let request, let forward):
-      return respond(toMovable: pending.with(request), forward, body, at: now, into: &response)
-    case .fromPeer(let request, let session, let movesOn):
-      return respond(toPeer: pending.with(request), body, for: session, movesOn: movesOn, at: now, into: &response)
-    default:
-      if let outcome = respondAsHolder(to: pending, body, at: now, into: &response) { return outcome }
+    switch pending.step {
+    case .execute:
+      if let outcome = execute(pending, body, at: now, into: &response) { return outcome }
       respond(with: Self.holderUnavailable, into: &response)
+      return .respond
+    case .movable(let forward):
+      return respond(toMovable: pending, forward, body, at: now, into: &response)
+    case .fromPeer(let movesOn):
+      return respond(toPeer: pending, body, movesOn: movesOn, at: now, into: &response)
+    case .forward(let request):
+      return send(request, for: pending, body, at: now, into: &response)
+    case .misdirected: misdirect(into: &response)
+    case .options(let methods):
+      response.begin(.noContent, nil)
+      response.fields.append("Allow: \(methods.text)\r\n")
+    case .preflight(let origin, let allowsCredentials):
+      response.begin(.noContent, nil)
+      common.browsers.crossOrigin.writePreflight(
+        for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
+    case .refused(let problem): respond(with: problem, into: &response)
+    case .missing(let name, let problem):
+      do throws(Problem) {
+        return try lookUp(name, problem, for: pending.request.grant, by: pending.request.client, at: now)
+      } catch {
+        respond(with: error, into: &response)
+      }
+    }
+    return .respond
+  }
+
+  private func send(
+    _ request: RequestToForward, for pending: Pending, _ body: RequestBody?, at now: MonotonicTime,
+    into response: inout Response
+  ) -> Outcome {
+    pending.request.context?.isSentToHolder = true
+    do throws(Problem) {
+      return try forward(request, body, at: now, into: &response)
+    } catch {
+      respond(with: error, into: &response)
       return .respond
     }
   }
 
-  /// Responds to a request that this gateway executes. If only the session's holder can execute the request, verifies
-  /// both before and after the execution that this gateway is the holder: the process may have been stopped during the
-  /// execution, and may then have read an outdated state.
+  /// Executes a request at this gateway. If only the session's holder can execute the request, verifies both before and
+  /// after the execution that this gateway is the holder: the process may have been stopped during the execution, and
+  /// may then have read an outdated state.
   ///
   /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
   /// is then empty.
-  private func respondAsHolder(
-    to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome? {
-    guard let session = pending.request.sessionOfHolder else {
-      return execute(pending, body, at: now, into: &response)
-    }
-    guard !session.hasLeft else { return nil }
-    let outcome = execute(pending, body, at: now, into: &response)
-    guard case .respond = outcome, session.hasLeft,
-      !pending.request.isFact(isRefused: !response.refusal.isEmpty)
-    else { return outcome }
-    response.reset()
-    return nil
-  }
-
   private func execute(
     _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome? {
+    let route = table.routes[pending.request.target.route]
+    guard case .holder(let rules) = route.place, rules.isExclusive else {
+      return run(route, pending, body, at: now, into: &response)
+    }
+    let session = pending.request.session
+    guard !session.hasLeft else { return nil }
+    let outcome = run(route, pending, body, at: now, into: &response)
+    guard case .respond = outcome, session.hasLeft else { return outcome }
+    switch rules.staysTrue {
+    case .always: return outcome
+    case .ifAccepted where response.refusal.isEmpty: return outcome
+    case .ifAccepted, .never:
+      response.reset()
+      return nil
+    }
+  }
+
+  private func run(
+    _ route: Route, _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
-    let isFromPeer = pending.context?.isForwarded ?? false
     do throws(Problem) {
-      switch pending.request {
-      case .send(let message, let session):
-        return try send(
-          message, body, to: session, for: pending.grant, by: pending.client, pending.context, at: now,
-          into: &response)
-      case .poll(let parameters, let session):
-        return try poll(parameters, of: session, for: pending.grant, at: now, into: &response)
-      case .delivery(let delivery, let session, let wait):
-        let deadline = deadline(after: wait, for: pending.grant, at: now)
-        return try respond(
-          with: delivery, of: session, for: pending.grant, until: deadline, at: now, into: &response)
-      case .call(let call, let session):
-        try admitMessages(1, in: pending.context, at: now)
-        return try self.call(
-          call, body, of: session, for: pending.grant, by: pending.client, at: now, into: &response)
-      case .change(let session):
-        if let wait = try change(session, as: body, for: pending.grant, toPeer: isFromPeer, at: now, into: &response) {
-          return wait
-        }
-      case .putSession(let name):
-        return try putSession(name, body, for: pending.grant, at: now, into: &response)
-      case .closeSession(let session, let code):
-        return try closeSession(session, code: code, at: now, into: &response)
-      case .listSessions(let page): listSessions(page, for: pending.grant, at: now, into: &response)
-      case .consumer(let request):
-        let outcome = try serve(request, body, for: pending.grant, by: pending.client, at: now, into: &response)
-        if !request.target.isReading { return outcome }
-      case .read(let route, let representation):
-        respond(
-          to: route, as: representation, for: pending.grant, toPeer: isFromPeer, at: now, into: &response)
-      case .preflight(let origin, let allowsCredentials):
-        response.begin(.noContent, nil)
-        common.browsers.crossOrigin.writePreflight(
-          for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
-        return .respond
-      case .forward(let request):
-        pending.context?.isSentToHolder = true
-        return try forward(request, body, at: now, into: &response)
-      case .movable, .fromPeer: preconditionFailure("a request is executed with what is around it")
-      case .misdirected:
-        misdirect(into: &response)
-        return .respond
-      case .refused(let problem): respond(with: problem, into: &response)
-      case .missing(let name, let problem):
-        return try lookUp(name, problem, for: pending.grant, by: pending.client, at: now)
-      }
+      let outcome = try table.endpoints[pending.request.target.route].run(
+        pending.input, pending.request, body, Turn(api: self, now: now), into: &response)
       // Only responses without a problem are compressed, since problem documents are small.
-      if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {
+      if route.isCompressed, case .respond = outcome, response.refusal.isEmpty,
+        response.content.count >= ResponseCompressor.minimumBytes
+      {
         response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
-        compressor.compress(&response, pending.coding, at: now)
+        compressor.compress(&response, pending.request.coding, at: now)
       }
+      return outcome
     } catch {
       respond(with: error, into: &response)
+      return .respond
     }
-    return .respond
   }
 
   /// Responds to a request of a peer, unless this gateway has lost the session since the head was read.
@@ -413,10 +403,10 @@ package final class API: HTTPApplication {
   /// - Parameter movesOn: whether the peer can send the request to the next holder if this gateway loses the session
   ///   while the request waits.
   private func respond(
-    toPeer pending: Pending, _ body: RequestBody?, for session: Session, movesOn: Bool, at now: MonotonicTime,
-    into response: inout Response
+    toPeer pending: Pending, _ body: RequestBody?, movesOn: Bool, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
-    guard session.isHere, let outcome = respondAsHolder(to: pending, body, at: now, into: &response) else {
+    let session = pending.request.session
+    guard session.isHere, let outcome = execute(pending, body, at: now, into: &response) else {
       misdirect(into: &response)
       return .respond
     }
@@ -429,15 +419,15 @@ package final class API: HTTPApplication {
     toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
     into response: inout Response
   ) -> Outcome {
-    guard forward.session.isHere, let outcome = respondAsHolder(to: pending, body, at: now, into: &response) else {
-      return execute(pending.with(.forward(forward)), body, at: now, into: &response)
+    guard forward.session.isHere, let outcome = execute(pending, body, at: now, into: &response) else {
+      return send(forward, for: pending, body, at: now, into: &response)
     }
     guard case .wait(let request as any HolderRequest) = outcome else { return outcome }
     return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, at: now, &response), self))
   }
 
   package func abandon(_ exchange: consuming Exchange) {
-    if let context = requests.remove(exchange.state)?.context { release(context) }
+    if let context = requests.remove(exchange.state)?.request.context { release(context) }
   }
 
   package func addFields(
@@ -481,7 +471,7 @@ package final class API: HTTPApplication {
     response.begin(problem.status, "application/problem+json")
     switch problem.field {
     case .retryAfter(let seconds): response.fields.appendField("Retry-After", decimal: seconds)
-    case .allow(let methods): response.fields.appendField("Allow", methods)
+    case .allow(let methods): response.fields.append("Allow: \(methods.text)\r\n")
     case .challenge(let challenge):
       challenge.write(into: &response.fields)
       // Only gateways may use the listener for peers, so the connection of another client is closed.

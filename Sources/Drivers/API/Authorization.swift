@@ -4,24 +4,7 @@ import Consumers
 import Inbox
 import Sessions
 
-/// The rights of a grant: routes, sessions and topics.
 extension Route {
-  /// The scopes that allow a request: the grant must have one of them. If the set is empty, any scope suffices. nil if
-  /// the request needs no credentials.
-  var scope: Scopes? {
-    switch self {
-    case .send: .send
-    // `call` suffices, since calls have deliveries, too. The response contains the reply to a call only if the grant
-    // has `call`.
-    case .delivery, .distantDelivery: [.send, .call]
-    case .receive, .consumer: .receive
-    case .call: .call
-    case .changeSession, .reload: .admin
-    case .session, .sessions, .putSession, .closeSession: []
-    case .document, .errorPage, .live, .ready, .started, .metrics, .history, .status, .options: nil
-    }
-  }
-
   /// Throws 403 unless the grant has a scope for this route. Does not check the session: the look-up of the session has
   /// done that.
   func authorize(_ grant: Grant?) throws(Problem) {

@@ -62,7 +62,7 @@ package struct CrossOrigin: Sendable {
   /// not exist, the page can read the 404 or 405 of its actual request.
   func writePreflight(for origin: Origin, allowsCredentials: Bool, into fields: inout ByteQueue) {
     writeOrigin(origin, allowsCredentials, into: &fields)
-    fields.appendField("Access-Control-Allow-Methods", Router.allMethods)
+    fields.append("Access-Control-Allow-Methods: \(Methods.all.text)\r\n")
     fields.appendField("Access-Control-Allow-Headers", Self.accepted)
     fields.appendField("Access-Control-Max-Age", decimal: Self.maximumAge)
   }

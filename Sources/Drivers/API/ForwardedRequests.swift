@@ -9,54 +9,6 @@ import Peers
 import Reactor
 import Sessions
 
-/// Requests for a remote session, which are forwarded to its holder. Polls and streams are not forwarded, since every
-/// gateway has the pushes.
-///
-/// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. The
-/// holder checks parameters and content, and applies the limits of messages.
-extension Route {
-  /// The session whose holder must execute the request; nil if every gateway can execute the request.
-  func forwardedSession(in sessions: SessionDirectory) -> Session? {
-    switch self {
-    case .send(let session), .delivery(_, let session), .distantDelivery(let session), .call(let session),
-      .session(let session), .changeSession(let session):
-      session
-    case .consumer(let target): target.session
-    case .putSession(let name): sessions.find(Array(name.utf8).span)
-    // A DELETE removes a session from the list of sessions. Every gateway can change this list.
-    case .closeSession, .receive, .sessions, .reload, .document, .errorPage, .live, .started, .metrics, .history,
-      .status, .ready, .options:
-      nil
-    }
-  }
-
-  /// The effect of executing the request twice.
-  var repetition: ForwardingRepetition {
-    switch self {
-    case .send: .recognised
-    case .call: .harmful
-    case .session(let session) where session.placement.isShared: .optional
-    case .consumer(let target):
-      switch target.action {
-      case .list, .show, .put, .remove, .deadLetters, .removeDeadLetters: .harmless
-      // The response to a repetition would be wrong: the leases would already be invalid, or no dead letter would be
-      // left to retry.
-      case .receive, .settle, .retryDeadLetters: .harmful
-      }
-    default: .harmless
-    }
-  }
-
-  /// Whether a wait of the request ends when the server drains, even if its condition is not met.
-  fileprivate var endsAtDrain: Bool {
-    switch self {
-    case .delivery, .distantDelivery: true
-    case .consumer(let target): target.action == .receive
-    default: false
-    }
-  }
-}
-
 /// A request that must be forwarded, or may have to be, with everything that its head states.
 struct RequestToForward {
   let session: Session
@@ -68,7 +20,8 @@ struct RequestToForward {
   /// Whether the request is counted as a request that may wait. Its parameters may exclude a wait, but only the holder
   /// reads them.
   let mayWait: Bool
-  let endsAtDrain: Bool
+  /// Whether a wait ends when the server drains, or continues at the next holder.
+  let movesOn: Bool
   /// The effect that the request may have had after it was sent to the holder.
   let effect: HeldEffect
   /// The time that the request may take at the holder.
@@ -81,52 +34,35 @@ struct RequestToForward {
   /// request only reads the document.
   let readsDocument: Bool?
 
-  private static func effect(of route: Route, _ request: borrowing HTTPRequestHead) -> HeldEffect {
-    if request.method == .get || request.method == .head { return .none }
-    switch route {
-    case .call: return .changeAndData
-    // A receive has no lasting effect: if the connection ends, the holder takes back the leases.
-    case .consumer(let target) where target.action == .receive:
-      return QueryParameter.unvalidated(of: request).contains(.ack) ? .changeAndData : .none
-    default: return .change
-    }
-  }
-
   /// - Parameter id: identifies the request among the requests of all gateways.
   init(
-    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for client: ForwardedClient, id: UInt128,
-    _ delivery: GatewaySettings.Delivery
+    _ request: borrowing HTTPRequestHead, _ rules: HolderRules, of session: Session, for client: ForwardedClient,
+    id: UInt128, _ delivery: GatewaySettings.Delivery
   ) {
     self.session = session
     self.client = API.client(of: client.grant, at: client.origin)
+    let isRead = request.method == .get || request.method == .head
     // A HEAD request is forwarded as GET: this gateway needs the length of the content, and then drops it.
     method = request.method == .head ? .get : request.method
-    repetition = route.repetition
-    endsAtDrain = route.endsAtDrain
-    effect = Self.effect(of: route, request)
-    let hasParameters = !request.query.isEmpty || request.fields.contains(.prefer)
-    switch route {
-    case .call: mayWait = true
-    case .consumer(let target): mayWait = target.action == .receive
-    // A POST of messages waits only if the query names a state (`until`).
-    case .send: mayWait = QueryParameter.unvalidated(of: request).contains(.until)
-    case .delivery, .distantDelivery: mayWait = hasParameters
-    default: mayWait = false
-    }
-    let standard = if case .call = route { IncomingCall.defaultWait } else { delivery.wait }
-    let wait = mayWait ? WaitParameter.longest(request, default: standard, delivery) : .zero
+    // Without a store that gateways share, only the holder knows the session.
+    let isShared = session.placement.isShared
+    repetition = rules.repetition == .optional && !isShared ? .harmless : rules.repetition
+    movesOn = rules.movesOn
+    let parameters = QueryParameter.unvalidated(of: request)
+    let hasEffect = !isRead && rules.effectParameter.map(parameters.contains) ?? true
+    effect = hasEffect ? rules.effect : .none
+    mayWait =
+      switch rules.wait {
+      case .never: false
+      case .always: true
+      case .with(let parameter): parameters.contains(parameter)
+      case .withParameters: !request.query.isEmpty || request.fields.contains(.prefer)
+      }
+    let wait =
+      mayWait ? WaitParameter.longest(request, default: rules.standardWait ?? delivery.wait, delivery) : .zero
     waits = wait > .zero
-    switch route {
-    // A call is not stored, and ends when its wait ends, so no time for the store is added.
-    case .call: time = wait
-    default: time = request.method == .get || request.method == .head ? wait : wait + API.storeWait
-    }
-    switch route {
-    case .session where session.placement.isShared: readsDocument = true
-    case .changeSession where session.placement.isShared, .putSession where session.placement.isShared:
-      readsDocument = false
-    default: readsDocument = nil
-    }
+    time = isRead || !rules.isStored ? wait : wait + API.storeWait
+    readsDocument = rules.isDocument && isShared ? isRead : nil
     var target = ByteQueue()
     target.append(request.path)
     if !request.query.isEmpty {
@@ -183,41 +119,33 @@ enum ForwardedID {
   }
 }
 
+/// Requests for a remote session, which are forwarded to its holder. Polls and streams are not forwarded, since every
+/// gateway has the pushes.
+///
+/// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. The
+/// holder checks parameters and content, and applies the limits of messages.
 extension API {
-  /// Returns the request in its forwarded form if another gateway must execute it; otherwise nil.
+  /// Returns the request for a remote session in the form in which it is sent to the holder. nil if this gateway itself
+  /// responds: there is no other gateway, or no holder, and the response does not need one.
   func forwarded(
-    _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, from origin: ClientOrigin,
+    _ head: borrowing HTTPRequestHead, _ rules: HolderRules, _ request: ReceivedRequest, from origin: ClientOrigin,
     _ body: inout RequestBody?
-  ) -> PendingRequest? {
-    guard let grant, let session = route.forwardedSession(in: common.sessions), !session.isHere else {
-      return nil
-    }
-    // Without a holder, this gateway itself responds with the document of the session.
-    if case .session = route, session.placement.isShared, session.placement.place == .nowhere { return nil }
-    if request.framing != .none { body = RequestBody(request.framing, limit: common.settings.http.bodyBytes) }
-    return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
+  ) -> RequestToForward? {
+    let placement = request.session.placement
+    if rules.repetition == .optional, placement.isShared, placement.place == .nowhere { return nil }
+    guard let forwarded = requestToForward(head, rules, request, from: origin) else { return nil }
+    if head.framing != .none { body = RequestBody(head.framing, limit: common.settings.http.bodyBytes) }
+    return forwarded
   }
 
-  private func requestToForward(
-    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for grant: Grant,
-    from origin: ClientOrigin
-  ) -> RequestToForward {
+  /// Returns nil if there are no other gateways.
+  func requestToForward(
+    _ head: borrowing HTTPRequestHead, _ rules: HolderRules, _ request: ReceivedRequest, from origin: ClientOrigin
+  ) -> RequestToForward? {
+    guard forwarder != nil, let grant = request.grant, let session = request.target.session else { return nil }
     let id = UInt128(entropy.next()) << 64 | UInt128(entropy.next())
     return RequestToForward(
-      request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, common.settings.delivery)
-  }
-
-  /// Makes a request that can wait movable: if this gateway loses the session while the request waits, the request
-  /// continues at the next holder. It must be safe to execute such a request twice, or its first effect must be taken
-  /// back. So messages are excluded, which are stored by this gateway or not at all. Calls are excluded, too, since
-  /// they belong to the connection that has sent them.
-  func movable(
-    _ pending: PendingRequest, _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?,
-    from origin: ClientOrigin
-  ) -> PendingRequest {
-    guard route.endsAtDrain, pending.mayWait, let grant, let session = route.forwardedSession(in: common.sessions)
-    else { return pending }
-    return .movable(pending, requestToForward(request, route, of: session, for: grant, from: origin))
+      head, rules, of: session, for: ForwardedClient(grant, from: origin), id: id, common.settings.delivery)
   }
 
   /// Sends a request to the holder of its session, and waits for the response.
@@ -238,7 +166,7 @@ extension API {
       return .wait(HeldDocumentRequest(self, request.session, exchange, isRead: isRead, at: now))
     }
     return .wait(
-      HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain, effectAtHolder: request.effect))
+      HeldForward(api: self, exchange: exchange, endsAtDrain: request.movesOn, effectAtHolder: request.effect))
   }
 
   /// Returns the request in the form in which it is sent to the holder. The body of the request must be complete.

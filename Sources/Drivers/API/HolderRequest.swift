@@ -24,34 +24,3 @@ extension HolderRequest {
     api.respond(with: API.holderUnavailable, into: &response)
   }
 }
-
-extension PendingRequest {
-  /// The session whose holder must execute the request; nil if every gateway can. Every gateway can show the state of a
-  /// session, with what it knows of the holder, and can serve polls, since it has the pushes.
-  var sessionOfHolder: Session? {
-    switch self {
-    case .send(_, let session), .delivery(_, let session, _), .call(_, let session), .change(let session): session
-    case .consumer(let request): request.target.session
-    case .fromPeer, .movable, .poll, .putSession, .closeSession, .listSessions, .read, .forward, .misdirected,
-      .preflight, .refused, .missing:
-      nil
-    }
-  }
-
-  /// Whether an immediate response stays true if this gateway has lost the session. If not, the request can be executed
-  /// at the next holder.
-  func isFact(isRefused: Bool) -> Bool {
-    switch self {
-    // A call ends with the connection that carries it. No other gateway sends it.
-    case .call: true
-    // Accepted messages are stored. The receipt does not show states that were read after the loss.
-    case .send: !isRefused
-    case .consumer(let request):
-      switch request.target.action {
-      case .settle, .retryDeadLetters: !isRefused
-      case .list, .show, .put, .remove, .receive, .deadLetters, .removeDeadLetters: false
-      }
-    default: false
-    }
-  }
-}

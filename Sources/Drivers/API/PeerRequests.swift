@@ -37,28 +37,6 @@ extension API {
     return client.grant
   }
 
-  /// Marks the request as forwarded by a peer, and sets the id by which its messages are accepted only once.
-  func acceptFromPeer(
-    _ pending: PendingRequest, _ route: Route, _ request: borrowing HTTPRequestHead
-  ) -> PendingRequest {
-    guard let session = route.forwardedSession(in: common.sessions) else { return pending }
-    if case .send(var message, let session) = pending {
-      message.acceptOnce(request)
-      return .fromPeer(.send(message, to: session), of: session, movesOn: true)
-    }
-    var movesOn = route.repetition != .harmful
-    // A receive that ends at this gateway takes back its leases, so it can move.
-    if case .consumer(let target) = route, target.action == .receive { movesOn = true }
-    return .fromPeer(pending, of: session, movesOn: movesOn)
-  }
-
-  /// Whether a request of a peer must be refused, because its session is not local. The request is not forwarded again,
-  /// since the peer itself looks for the holder.
-  func isMisdirected(_ route: Route) -> Bool {
-    guard let session = route.forwardedSession(in: common.sessions) else { return false }
-    return !session.isHere
-  }
-
   /// Responds with 421, which no client sees. Without content, the response means that the request had no effect. With
   /// content, it means that messages may have been stored and sent. Even then, the next holder does not accept them a
   /// second time.

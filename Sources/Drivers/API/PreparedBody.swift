@@ -41,25 +41,8 @@ enum LargeBody {
 
 extension API {
   package func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)? {
-    request(of: exchange).flatMap { preparation(of: $0) }
-  }
-
-  private func preparation(of request: PendingRequest) -> (any BodyPreparation)? {
-    switch request {
-    case .send(let message, let session):
-      let format = session.upstream.eventFormat
-      guard message.isExamined || format != nil else { return nil }
-      return PreparedBody { message.prepared($0, format) }
-    case .call(let call, let session):
-      let format = session.upstream.eventFormat
-      let random = randomBits()
-      return PreparedBody { bytes in Result { () throws(Problem) in try call.content(bytes, format, random) } }
-    case .movable(let request, _), .fromPeer(let request, _, _): return preparation(of: request)
-    case .poll, .delivery, .change, .putSession, .closeSession, .listSessions, .consumer, .read, .forward, .misdirected,
-      .preflight, .refused, .missing:
-      // These requests have no content, or only a small document, or content that is passed on unchanged.
-      return nil
-    }
+    guard let pending = requests[exchange.state], pending.isExecutedHere else { return nil }
+    return table.endpoints[pending.request.target.route].prepare(pending.input, pending.request, self)
   }
 
   func randomBits() -> UInt128 { UInt128(entropy.next()) << 64 | UInt128(entropy.next()) }

@@ -9,7 +9,7 @@ extension Problem {
     switch refusal {
     case .malformed(let error):
       self.init(
-        error.kind, error.detail, error == .methodNotSupported ? .allow(Router.allMethods) : nil)
+        error.kind, error.detail, error == .methodNotSupported ? .allow(.all) : nil)
     case .slowHead:
       self.init(
         .requestTimeout,

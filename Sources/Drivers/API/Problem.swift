@@ -121,7 +121,7 @@ struct Problem: Error {
   enum Field {
     case retryAfter(Int)
     case challenge(Challenge)
-    case allow(StaticString)
+    case allow(Methods)
   }
 
   let kind: Kind

@@ -1,29 +1,11 @@
 import ByteStreams
 import HTTPCodec
 
-/// The query parameters of all routes. Each raw value is one bit.
-enum QueryParameter: UInt32, CaseIterable {
-  case cursor = 1
-  case since = 2
-  case last = 4
-  case wait = 8
-  case limit = 16
-  case maxBytes = 32
-  case ttl = 64
-  case topic = 128
-  case until = 256
-  case stream = 512
-  case events = 1024
-  case ack = 2048
-  case after = 4096
-  case code = 8192
-  case data = 16384
-  case name = 32768
-  case ready = 65536
-  case event = 131072
-  case namespace = 262144
-  case exclude = 524288
-  case type = 1_048_576
+/// The query parameters of all routes.
+enum QueryParameter: UInt8, CaseIterable {
+  case cursor, since, last, wait, limit, maxBytes, ttl, topic, until, stream, events, ack, after, code, data, name,
+    ready
+  case event, namespace, exclude, type
 
   /// The name in a request.
   var name: StaticString {
@@ -52,96 +34,38 @@ enum QueryParameter: UInt32, CaseIterable {
     }
   }
 
+  /// Returns nil unless a parameter has this name.
   init?(_ name: Span<UInt8>) {
-    if name.equals("cursor") {
-      self = .cursor
-    } else if name.equals("wait") {
-      self = .wait
-    } else if name.equals("limit") {
-      self = .limit
-    } else if name.equals("max_bytes") {
-      self = .maxBytes
-    } else if name.equals("topic") {
-      self = .topic
-    } else if name.equals("since") {
-      self = .since
-    } else if name.equals("last") {
-      self = .last
-    } else if name.equals("ttl") {
-      self = .ttl
-    } else if name.equals("until") {
-      self = .until
-    } else if name.equals("stream") {
-      self = .stream
-    } else if name.equals("events") {
-      self = .events
-    } else if name.equals("ack") {
-      self = .ack
-    } else if name.equals("after") {
-      self = .after
-    } else if name.equals("code") {
-      self = .code
-    } else if name.equals("data") {
-      self = .data
-    } else if name.equals("name") {
-      self = .name
-    } else if name.equals("ready") {
-      self = .ready
-    } else if name.equals("event") {
-      self = .event
-    } else if name.equals("namespace") {
-      self = .namespace
-    } else if name.equals("exclude") {
-      self = .exclude
-    } else if name.equals("type") {
-      self = .type
-    } else {
-      return nil
+    var number: UInt8 = 0
+    while let parameter = QueryParameter(rawValue: number) {
+      if name.equals(parameter.name) {
+        self = parameter
+        return
+      }
+      number += 1
     }
+    return nil
   }
 
-  /// A set of parameters: the union of their raw values. It is not an array, so that reading a query allocates nothing.
-  struct Names: Equatable {
-    fileprivate var bits: UInt32
+  /// A set of parameters. It is a number and not an array, so that reading a query allocates nothing.
+  struct Names: Equatable, ExpressibleByArrayLiteral {
+    private var bits: UInt32 = 0
     /// The parameters that a request may contain several times.
-    fileprivate var repeatable: UInt32 = 0
+    private var repeatableBits: UInt32 = 0
 
-    static var none: Names { Names(bits: 0) }
-    static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
-    static var call: Names {
-      Names(
-        bits: QueryParameter.wait.rawValue | QueryParameter.ttl.rawValue | QueryParameter.event.rawValue
-          | QueryParameter.namespace.rawValue | QueryParameter.type.rawValue)
-    }
-    static var send: Names {
-      Names(
-        bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue
-          | QueryParameter.wait.rawValue | QueryParameter.event.rawValue | QueryParameter.namespace.rawValue
-          | QueryParameter.type.rawValue)
-    }
-    static var receive: Names {
-      Names(
-        bits: QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
-          | QueryParameter.ack.rawValue)
-    }
-    static var list: Names { Names(bits: QueryParameter.limit.rawValue | QueryParameter.after.rawValue) }
-    static var sessions: Names {
-      Names(bits: list.bits | QueryParameter.name.rawValue | QueryParameter.ready.rawValue)
-    }
-    static var closing: Names { Names(bits: QueryParameter.code.rawValue) }
-    static var readiness: Names { Names(bits: QueryParameter.exclude.rawValue) }
-    static var poll: Names {
-      Names(
-        bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
-          | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
-          | QueryParameter.topic.rawValue | QueryParameter.stream.rawValue | QueryParameter.events.rawValue
-          | QueryParameter.data.rawValue | QueryParameter.namespace.rawValue,
-        repeatable: QueryParameter.topic.rawValue | QueryParameter.namespace.rawValue)
-    }
+    static var none: Names { Names() }
 
-    func contains(_ parameter: QueryParameter) -> Bool { bits & parameter.rawValue != 0 }
+    init() {}
 
-    mutating func insert(_ parameter: QueryParameter) { bits |= parameter.rawValue }
+    init(arrayLiteral parameters: QueryParameter...) { for parameter in parameters { insert(parameter) } }
+
+    init(_ names: Names, repeatable: Names) { (bits, repeatableBits) = (names.bits | repeatable.bits, repeatable.bits) }
+
+    func contains(_ parameter: QueryParameter) -> Bool { bits & 1 << parameter.rawValue != 0 }
+
+    mutating func insert(_ parameter: QueryParameter) { bits |= 1 << parameter.rawValue }
+
+    func mayRepeat(_ parameter: QueryParameter) -> Bool { repeatableBits & 1 << parameter.rawValue != 0 }
 
     /// The names as a list for the text of an error: `cursor, wait and limit`.
     var text: String {
@@ -175,7 +99,7 @@ enum QueryParameter: UInt32, CaseIterable {
           "query parameter '\(query.name.excerpt())' is unknown: \(request.methodBytes.excerpt()) \(request.path.excerpt()) accepts \(accepted.text)"
         )
       }
-      guard !seen.contains(parameter) || accepted.repeatable & parameter.rawValue != 0 else {
+      guard !seen.contains(parameter) || accepted.mayRepeat(parameter) else {
         throw Problem(.invalidParameter, "query parameter '\(parameter.name)' is repeated: give it once")
       }
       seen.insert(parameter)

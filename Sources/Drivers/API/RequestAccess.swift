@@ -35,22 +35,22 @@ struct RequestAccess: ~Copyable {
   /// Returns the client's grant; nil if the request needs no credentials. Throws the problem of the response if the
   /// request is refused.
   mutating func admit(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+    _ request: borrowing HTTPRequestHead, for path: Router.Path, on listener: HTTPListener,
+    from client: borrowing ClientConnection
   ) throws(Problem) -> Grant? {
-    let isPage = listener.role == .management && Router.isPage(request)
     if let problem = browsers.refusal(
-      of: request, on: listener.reach, isSecure: client.isSecure, allowsLinks: isPage, &acceptedHost)
+      of: request, on: listener.reach, isSecure: client.isSecure, allowsLinks: path.allowsLinks, &acceptedHost)
     {
       throw problem
     }
     // Probes, metrics and the status page need no credentials: the address of the management listener decides who can
     // use them.
-    if !Router.isClientRequest(request, on: listener.role) { return everything }
+    if !path.isOfAPI { return everything }
     if state.isOpen {
       guard state.isOpen(on: listener) else { throw Self.managementIsWider }
       return everything
     }
-    if Router.needsNoCredentials(request) { return nil }
+    if path.needsNoCredentials { return nil }
     do throws(AuthenticationRefusal) {
       return try authenticate(request, client.certificate, from: client.origin)
     } catch {

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPCodec
 import HTTPServer
@@ -33,6 +34,12 @@ struct SessionReplica {
     self.session = session
     gateway = common.gateway
     store = common.store
+  }
+
+  /// Returns nil unless the session is shared and remote.
+  init?(ofRemote session: Session, _ common: CommonState) {
+    guard !session.isHere else { return nil }
+    self.init(of: session, common)
   }
 
   /// The member `replica`.
@@ -125,6 +132,26 @@ struct SessionReplica {
     if let lag = session.lag { output.append(", the newest push was \(lag.nanoseconds / 1_000_000) ms late") }
     output.append("\n" as StaticString)
   }
+}
+
+extension CommonState {
+  /// Writes an element of `GET /v1/sessions`.
+  func writeSummary(
+    of session: Session, for grant: Grant?, at now: MonotonicTime, into output: inout ByteQueue
+  ) {
+    let replica = SessionReplica(of: session, self)
+    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
+    let snapshot = session.upstream.snapshot()
+    if let replica, !session.isHere { return replica.writeSummary(at: now, into: &output) }
+    snapshot.writeSummary(of: session, replica: replica, now: now, showingRefusal: grant.showsRefusals, into: &output)
+  }
+
+  /// The number of configured sessions that this gateway holds.
+  var heldSessions: Int { sessions.all.count { $0.isHere } }
+
+  /// The sessions whose upstream is not available. Remote sessions are not considered, since another gateway has their
+  /// upstream connection.
+  var unavailableSessions: [Session] { sessions.all.filter { $0.isHere && !$0.upstream.isAvailable } }
 }
 
 /// A request for the document of a session, forwarded to its holder. This gateway adds its own part.

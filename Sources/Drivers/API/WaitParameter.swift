@@ -18,7 +18,7 @@ enum WaitParameter {
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, maximum: TimeSpan
   ) throws(Problem) -> TimeSpan {
     var wait: TimeSpan?
-    try QueryParameter.forEach(of: request, accepting: .delivery) { _, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: [.wait]) { _, value throws(Problem) in
       wait = try read(value)
     }
     let granted = granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)

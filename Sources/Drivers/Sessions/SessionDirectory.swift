@@ -44,10 +44,6 @@ package final class SessionDirectory: Sendable {
   /// The default session; nil if the configuration has named sessions only.
   package var `default`: Session? { defaultSession?.session }
   private let defaultSession: SessionEntry?
-  /// The first configured session, or else a session that is never started. It is for code that needs the paths of any
-  /// session.
-  package var standIn: Session? { configured.first?.session ?? unstarted }
-  private let unstarted: Session?
   private let budget: RetentionBudget
   /// The configured sessions, with the bytes of each name.
   private let named: [(name: [UInt8], session: SessionEntry)]
@@ -77,7 +73,6 @@ package final class SessionDirectory: Sendable {
     registry: MetricsRegistry, attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
     configured = sessions
-    unstarted = sessions.isEmpty ? Self.makeStandIn(logger, attemptLimiter) : nil
     self.budget = budget
     created = CreatedSessions(
       limits,
@@ -102,12 +97,6 @@ package final class SessionDirectory: Sendable {
   private static var standInSettings: PreparedSettings? {
     guard let url = try? WebSocketURL("ws://localhost/") else { return nil }
     return try? PreparedSettings(UpstreamSettings(urls: [url]))
-  }
-
-  private static func makeStandIn(_ logger: Logger, _ attemptLimiter: ConcurrentAttemptLimiter) -> Session? {
-    guard let settings = standInSettings else { return nil }
-    return Session(
-      "", settings, retention: Retention(), logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
   }
 
   /// Returns the session with this name, or nil. Every request to a named session calls it. Takes no lock for a

@@ -6,6 +6,9 @@ struct ContractOperation {
   let method: String
   /// Whether only management listeners serve it.
   var isManagement = false
+  /// Whether it needs no credentials.
+  var isPublic = false
+  var takesIdempotencyKey = false
   var queryParameters: [String] = []
   /// The declared header fields of each status.
   var fields: [Int: Set<String>] = [:]
@@ -30,6 +33,8 @@ struct ContractOperation {
           ContractOperation(
             path: path, method: line.dropFirst(4).dropLast().uppercased(), isManagement: isManagement))
       }
+      if line == "      security: [{}]" { found[found.count - 1].isPublic = true }
+      if line.contains("{name: Idempotency-Key, in: header") { found[found.count - 1].takesIdempotencyKey = true }
       if line.contains("in: query"), let start = line.firstRange(of: "{name: ") {
         found[found.count - 1].queryParameters.append(String(line[start.upperBound...].prefix { $0 != "," }))
       }

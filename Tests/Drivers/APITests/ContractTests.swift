@@ -37,6 +37,26 @@ import UpstreamProtocol
     }
   }
 
+  /// The file does not describe the probes and pages of management listeners, except the history.
+  @Test func everyRouteIsAnOperationOfTheFile() throws {
+    var operations = Dictionary(uniqueKeysWithValues: operations().map { ("\($0.method) \($0.path)", $0) })
+    for route in try APIFixture().api.table.routes {
+      let name = "\(route.method.name) \(route.path)"
+      guard let operation = operations.removeValue(forKey: name) else {
+        #expect(route.listeners == .management, "\(name)")
+        continue
+      }
+      #expect(operation.isManagement == (route.listeners == .management), "\(name)")
+      #expect(operation.isPublic == (route.scope == nil), "\(name)")
+      #expect(operation.takesIdempotencyKey == route.takesIdempotencyKey, "\(name)")
+      let declared = QueryParameter.allCases.filter { operation.queryParameters.contains($0.name.description) }
+      #expect(declared.count == operation.queryParameters.count, "\(name)")
+      #expect(declared == QueryParameter.allCases.filter(route.parameters.contains), "\(name)")
+    }
+    // Some of the operations of one session are declared for both of its paths.
+    for name in operations.keys { #expect(name.hasSuffix(" /v1/sessions/{name}"), "\(name)") }
+  }
+
   private func withRequest<Result>(
     _ target: String, fields: String = "", _ body: (borrowing HTTPRequestHead) throws -> Result
   ) throws -> Result {

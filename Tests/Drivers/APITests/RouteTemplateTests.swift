@@ -10,7 +10,7 @@ import Testing
     var connection = HTTPServerConnection()
     connection.receive(Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8).span)
     #expect(try connection.nextEvent() == .head)
-    return Router.template(of: connection.request).description
+    return try APIFixture().api.route(of: connection.request).description
   }
 
   @Test func everyPathOfTheDocumentIsATemplate() throws {

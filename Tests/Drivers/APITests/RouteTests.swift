@@ -1,8 +1,12 @@
 import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
 import HTTPServer
 import Sessions
 import Testing
 import Upstream
+import UpstreamProtocol
 import UpstreamSession
 
 @testable import API
@@ -41,28 +45,28 @@ import UpstreamSession
   }
 
   @Test func noRouteIgnoresAQueryParameter() throws {
-    let api = try APIFixture()
+    let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
-    let targets: [(String, String, HTTPListener)] = [
-      ("POST", "/v1/messages", .loopback), ("GET", "/v1/session", .loopback), ("PATCH", "/v1/session", .loopback),
-      ("GET", "/v1/consumers", .loopback), ("PUT", "/v1/consumers/a", .loopback),
-      ("POST", "/v1/consumers/b/receive", .loopback), ("POST", "/v1/consumers/a/settle", .loopback),
-      ("DELETE", "/v1/consumers/a/dead", .loopback), ("GET", "/v1/sessions", .loopback),
-      ("GET", "/v1/sessions/default", .loopback),
-      ("GET", "/openapi.yaml", .loopback), ("GET", "/v1/deliveries/\(id)", .loopback), ("GET", "/", .management),
-      ("GET", "/livez", .management), ("HEAD", "/readyz", .management), ("GET", "/startupz", .management),
-      ("GET", "/metrics", .management),
-    ]
-    for (method, path, listener) in targets {
+    _ = try api.put("workers", "{}")
+    let variables = ["{id}": id, "{consumer}": "workers", "{name}": "default", "{type}": "not-found"]
+    for route in api.api.table.routes {
+      let path = variables.reduce(route.path.description) { $0.replacingOccurrences(of: $1.key, with: $1.value) }
+      func response(_ query: String) throws -> Received {
+        let head = "\(route.method.name) \(path)\(query) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        let listener: HTTPListener = route.listeners == .management ? .management : .loopback
+        let (outcome, response) = try api.send(Array(head.utf8), listener)
+        if case .wait(let request) = outcome { request.abandon() }
+        return response
+      }
       for query in ["?colour=red", "?colour", "?&colour=red", "?%63olour=red", "?colour=%00"] {
-        let response = try api.respond(method, path + query, "", listener)
-        #expect(response.problem == "invalid-parameter", "\(method) \(path)\(query)")
-        let detail = response.text("detail") ?? ""
+        let refused = try response(query)
+        #expect(refused.problem == "invalid-parameter", "\(route.method.name) \(path)\(query)")
+        let detail = refused.text("detail") ?? ""
         #expect(detail.contains("'colour'"), "\(detail)")
-        if query != "?colour=%00" { #expect(detail.contains("\(method) \(path) accepts"), "\(detail)") }
+        if query != "?colour=%00" { #expect(detail.contains("\(route.method.name) \(path) accepts"), "\(detail)") }
       }
       for query in ["", "?", "?&&"] {
-        #expect(try api.respond(method, path + query, "", listener).problem != "invalid-parameter", "\(path)\(query)")
+        #expect(try response(query).text("detail")?.contains("query parameter") != true, "\(path)\(query)")
       }
     }
     let poll = try api.respond("GET", "/v1/messages?waits=1").text("detail")

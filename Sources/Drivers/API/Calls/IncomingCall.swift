@@ -57,7 +57,7 @@ struct IncomingCall {
     var asked: TimeSpan?
     var parameters: EventParameters?
     var kind: MessageKind?
-    try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: MakeCall.parameters) { parameter, value throws(Problem) in
       if parameter == .ttl {
         timeToLive = try SendParameters.timeToLive(inQuery: value, field: timeToLive)
       } else if parameter == .wait {

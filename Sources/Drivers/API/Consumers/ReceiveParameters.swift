@@ -14,7 +14,8 @@ struct ReceiveParameters {
     wait = WaitParameter.preference(of: request) ?? settings.wait
     limit = settings.limit
     maxBytes = settings.answerBytes
-    try QueryParameter.forEach(of: request, accepting: .receive) { parameter, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: ReceiveFromConsumer.parameters) {
+      parameter, value throws(Problem) in
       switch parameter {
       case .ack:
         guard let cursor = Cursor(value) else {

@@ -1,6 +1,8 @@
 import Access
 import ByteStreams
 import Calls
+import Configuration
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import Host
@@ -11,22 +13,54 @@ import Reactor
 import Sessions
 import Upstream
 
-extension API {
-  /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits until `deadline` for a final state.
-  func respond(
-    with id: DeliveryTerms.Issued, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
-    at now: MonotonicTime, into response: inout Response
+/// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits for a final state.
+enum ReadDelivery: Endpoint {
+  static var route: Route {
+    Route(
+      // `call` suffices, since calls have deliveries, too. The response contains the reply to a call only if the grant
+      // has `call`.
+      method: .get, path: "/v1/deliveries/{id}", sessionPath: "/v1/sessions/{name}/deliveries/{id}",
+      scope: [.send, .call], parameters: [.wait],
+      place: .holder(HolderRules(repetition: .harmless, movesOn: true, wait: .withParameters)), kind: .delivery)
+  }
+
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ id: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> (id: DeliveryTerms.Issued, wait: TimeSpan) {
+    guard let delivery = request.session.deliveryTerms.read(id) else {
+      let reason =
+        IdentifierKind(id) == .push
+        ? "this is a cursor or the id of a push, not of a delivery" : "no delivery has this id"
+      throw Problem(
+        .notFound, "\(reason): use the 'id' of a response to POST /v1/messages, which begins with 'd-'")
+    }
+    return (
+      delivery, try WaitParameter.read(head, default: .zero, maximum: api.common.settings.delivery.maximumWait)
+    )
+  }
+
+  static func mayWait(_ input: Input) -> Bool { input.wait > .zero }
+
+  static func execute(
+    _ input: Input, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
   ) throws(Problem) -> Outcome {
-    session.noteUse(at: now)
+    let session = request.session
+    session.noteUse(at: turn.now)
+    let deadline = turn.api.deadline(after: input.wait, for: request.grant, at: turn.now)
     let delivery = WaitingDelivery(
-      api: self, session: session, id: id, deadline: deadline,
-      caller: grant.flatMap { $0.scopes.contains(.call) ? $0 : nil })
-    if deadline > now, case .wait = delivery.advance(.news, at: now) {
+      api: turn.api, session: session, id: input.id, deadline: deadline,
+      caller: request.grant.flatMap { $0.scopes.contains(.call) ? $0 : nil })
+    if deadline > turn.now, case .wait = delivery.advance(.news, at: turn.now) {
       session.upstream.beginWaitingForConfirmations()
       return .wait(delivery)
     }
     delivery.write(into: &response)
     return .respond
+  }
+
+  static func store(_ input: consuming Input) -> StoredInput { .delivery(input.id, wait: input.wait) }
+  static func restore(_ input: StoredInput) -> (id: DeliveryTerms.Issued, wait: TimeSpan)? {
+    if case .delivery(let id, let wait) = input { (id, wait) } else { nil }
   }
 }
 

@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import Idempotency
@@ -16,13 +17,57 @@ import Totals
 import Upstream
 import UpstreamSession
 
-extension API {
-  /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached
-  /// the state that the client waits for.
-  func send(
-    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?, by client: UInt64,
-    _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
+/// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the
+/// state that the client waits for.
+enum SendMessages: Endpoint {
+  static let parameters: QueryParameter.Names = [.ttl, .topic, .until, .wait, .event, .namespace, .type]
+
+  static var route: Route {
+    Route(
+      method: .post, path: "/v1/messages", sessionPath: "/v1/sessions/{name}/messages", scope: .send,
+      parameters: parameters, body: .messages, takesIdempotencyKey: true,
+      place: .holder(
+        // Accepted messages are stored. The receipt does not show states that were read after a loss of the session.
+        HolderRules(repetition: .recognised, staysTrue: .ifAccepted, wait: .with(.until))),
+      kind: .send)
+  }
+
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ variable: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> IncomingMessage {
+    var message = try IncomingMessage(head, api.messageLimits)
+    let session = request.session
+    if message.parameters.event != nil || session.upstream.hasEvents {
+      let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
+      try form.check(for: session)
+    }
+    // The limit for messages is checked before the body is collected, except in two cases. The number of messages of a
+    // batch is known only after its lines are read. A repetition under an idempotency key sends no message, so the
+    // limit does not matter.
+    if !message.isBatch, message.idempotency == nil { try api.checkMessages(in: request.context) }
+    if request.isFromPeer { message.acceptOnce(head) }
+    return message
+  }
+
+  static func smallestLongBody(_ message: IncomingMessage) -> Int { message.smallestLongBody }
+
+  static func mayWait(_ message: IncomingMessage) -> Bool {
+    message.parameters.until != .queued && message.parameters.wait > .zero
+  }
+
+  static func preparation(
+    _ message: IncomingMessage, of request: ReceivedRequest, _ api: API
+  ) -> (any BodyPreparation)? {
+    let format = request.session.upstream.eventFormat
+    guard message.isExamined || format != nil else { return nil }
+    return PreparedBody { message.prepared($0, format) }
+  }
+
+  static func execute(
+    _ message: IncomingMessage, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn,
+    into response: inout Response
   ) throws(Problem) -> Outcome {
+    let (api, session, now) = (turn.api, request.session, turn.now)
     if message.parameters.until == .confirmed, !session.upstream.confirms {
       throw Problem(
         .invalidParameter,
@@ -32,20 +77,28 @@ extension API {
     let content = try message.received(body)
     var pending: PendingSend
     if let field = message.idempotency {
-      pending = try acceptOnce(message, field, content, for: session, grant, by: client, context, at: now)
+      pending = try api.acceptOnce(
+        message, field, content, for: session, request.grant, by: request.client, request.context, at: now)
     } else {
-      let receipt = try accept(message, content, for: session, by: client, context, at: now)
+      let receipt = try api.accept(message, content, for: session, by: request.client, request.context, at: now)
       pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
     }
     if pending.receipt.ticket != nil {
-      if let outcome = waitUntilStored(pending, for: grant, at: now) { return outcome }
+      if let outcome = api.waitUntilStored(pending, for: request.grant, at: now) { return outcome }
       (pending.receipt.ticket, pending.key) = (nil, nil)
     }
-    return respond(with: pending, for: grant, at: now, into: &response)
+    return api.respond(with: pending, for: request.grant, at: now, into: &response)
   }
 
+  static func store(_ message: consuming IncomingMessage) -> StoredInput { .messages(message) }
+  static func restore(_ input: StoredInput) -> IncomingMessage? {
+    if case .messages(let message) = input { message } else { nil }
+  }
+}
+
+extension API {
   /// Accepts a request with an idempotency key, or finds the result of an earlier request with that key.
-  private func acceptOnce(
+  fileprivate func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: MessageBody, for session: Session,
     _ grant: Grant?, by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
   ) throws(Problem) -> PendingSend {
@@ -111,7 +164,7 @@ extension API {
   }
 
   /// Responds, or waits for the state that the client requests.
-  private func respond(
+  fileprivate func respond(
     with pending: PendingSend, for grant: Grant?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
     let parameters = pending.parameters
@@ -133,7 +186,7 @@ extension API {
     return .respond
   }
 
-  private func accept(
+  fileprivate func accept(
     _ message: IncomingMessage, _ body: MessageBody, key: KeyToStore? = nil, for session: Session, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(Problem) -> SendReceipt {

@@ -62,7 +62,7 @@ struct SendParameters {
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
     var milestone: Milestone?
-    try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: SendMessages.parameters) { parameter, value throws(Problem) in
       switch parameter {
       case .ttl: timeToLive = try Self.timeToLive(inQuery: value, field: timeToLive)
       case .topic: try merge(topic: value)

@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Calls
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import Metrics
@@ -11,38 +12,79 @@ import Upstream
 import UpstreamProtocol
 import UpstreamSession
 
-extension API {
-  /// `POST /v1/call`: queues the client's request, and responds with the upstream's reply.
-  func call(
-    _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, by client: UInt64,
-    at now: MonotonicTime, into response: inout Response
+/// `POST /v1/call`: queues the client's request, and responds with the upstream's reply.
+enum MakeCall: Endpoint {
+  static let parameters: QueryParameter.Names = [.wait, .ttl, .event, .namespace, .type]
+
+  static var route: Route {
+    Route(
+      method: .post, path: "/v1/call", sessionPath: "/v1/sessions/{name}/call", scope: .call, parameters: parameters,
+      body: .messages,
+      place: .holder(
+        // A call ends with the connection that carries it, and no other gateway sends it. It is not stored, and ends
+        // when its wait ends.
+        HolderRules(
+          repetition: .harmful, staysTrue: .always, effect: .changeAndData, wait: .always,
+          standardWait: IncomingCall.defaultWait, isStored: false)))
+  }
+
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ variable: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> IncomingCall {
+    try api.checkMessages(in: request.context)
+    return try IncomingCall(head, of: request.session, api.messageLimits)
+  }
+
+  static func smallestLongBody(_ call: IncomingCall) -> Int { call.smallestLongBody }
+
+  static func mayWait(_ call: IncomingCall) -> Bool { call.wait > .zero }
+
+  static func preparation(_ call: IncomingCall, of request: ReceivedRequest, _ api: API) -> (any BodyPreparation)? {
+    let format = request.session.upstream.eventFormat
+    let random = api.randomBits()
+    return PreparedBody { bytes in Result { () throws(Problem) in try call.content(bytes, format, random) } }
+  }
+
+  static func execute(
+    _ call: IncomingCall, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
   ) throws(Problem) -> Outcome {
+    let (api, session, now) = (turn.api, request.session, turn.now)
+    try api.admitMessages(1, in: request.context, at: now)
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
-    switch try call.content(of: body, session.upstream.eventFormat, randomBits()) {
+    switch try call.content(of: body, session.upstream.eventFormat, api.randomBits()) {
     case .event(let event):
-      let receipt = try registerEvent(call, event, of: session, by: client, at: now)
-      guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }
+      let receipt = try api.registerEvent(call, event, of: session, by: request.client, at: now)
+      guard let call = try api.accepted(receipt, by: session, at: now) else {
+        preconditionFailure("an id was used twice")
+      }
       registered = call
-    case .request(let request):
-      registered = try register(call, request, of: session, by: client, at: now)
+    case .request(let content):
+      registered = try api.register(call, content, of: session, by: request.client, at: now)
     }
     let pending = PendingCall(
-      session: session, call: registered, caller: grant?.principal ?? "", start: now,
+      session: session, call: registered, caller: request.grant?.principal ?? "", start: now,
       preferredWait: call.preferredWait)
-    let deadline = deadline(after: call.wait, for: grant, at: now)
-    let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
+    let deadline = api.deadline(after: call.wait, for: request.grant, at: now)
+    let held = HeldCall(api: api, slot: api.calls.insert(pending), deadline: deadline)
     if call.wait > .zero, case .wait = held.advance(.news, at: now) { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond
   }
 
+  static func store(_ call: consuming IncomingCall) -> StoredInput { .call(call) }
+  static func restore(_ input: StoredInput) -> IncomingCall? {
+    if case .call(let call) = input { call } else { nil }
+  }
+}
+
+extension API {
   /// How long the request may be queued: at most as long as the client waits, since no client would get a later reply.
   func timeToLive(of call: IncomingCall, to session: Session) throws(Problem) -> TimeSpan {
     min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
   }
 
-  private func register(
+  fileprivate func register(
     _ call: IncomingCall, _ request: CallRequest, of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.RegisteredCall {
     let timeToLive = try timeToLive(of: call, to: session)
@@ -56,7 +98,7 @@ extension API {
   }
 
   /// Returns nil if another call has the same id.
-  private func accepted(
+  fileprivate func accepted(
     _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.RegisteredCall? {
     switch receipt {

@@ -25,7 +25,7 @@ struct PollParameters {
     options = PollOptions(
       limit: Int32(settings.limit), maxBytes: Int32(settings.answerBytes), wait: 0, coding: coding)
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
-    try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: ReceiveMessages.parameters) { parameter, value throws(Problem) in
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }

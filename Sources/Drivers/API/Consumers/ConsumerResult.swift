@@ -21,6 +21,13 @@ enum ConsumerResult {
   ///   may still be unstored.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
+  var isOfReceive: Bool {
+    switch self {
+    case .leased, .read: true
+    case .put, .removed, .removedDeadLetters, .retriedDeadLetters, .settled: false
+    }
+  }
+
   /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 

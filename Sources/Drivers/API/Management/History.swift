@@ -23,19 +23,21 @@ extension CommonState {
   }
 }
 
-extension API {
-  /// `GET /history`: the data for the plots of the status page. The data contains no names of sessions, since this path
-  /// needs no credentials.
-  func respondWithHistory(at now: MonotonicTime, into response: inout Response) {
+/// `GET /history`: the data for the plots of the status page. The data contains no names of sessions, since this path
+/// needs no credentials.
+enum ReadHistory: ImmediateEndpoint {
+  static var route: Route { .management("/history", formats: .json) }
+
+  static func respond(_ input: Void, to request: ReceivedRequest, _ turn: Turn, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"instance\":" as StaticString)
-    response.content.text.append(decimal: Int(common.instance))
+    response.content.text.append(decimal: Int(turn.api.common.instance))
     response.content.text.append(",\"interval_seconds\":" as StaticString)
     response.content.text.append(seconds: GatewayHistory.interval)
     response.content.text.append(",\"samples\":[" as StaticString)
-    for (index, point) in common.history.withLock({ $0.points }).enumerated() {
+    for (index, point) in turn.api.common.history.withLock({ $0.points }).enumerated() {
       if index > 0 { response.content.text.append(",") }
-      point.write(at: now, into: &response.content.text)
+      point.write(at: turn.now, into: &response.content.text)
     }
     response.content.text.append("]}\n" as StaticString)
   }

@@ -1,6 +1,8 @@
 import Access
 import ByteStreams
+import Configuration
 import Consumers
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import Inbox
@@ -8,7 +10,65 @@ import Journal
 import Sessions
 import Upstream
 
-/// A `POST /v1/consumers/{name}/receive`.
+/// `POST /v1/consumers/{consumer}/receive`
+enum ReceiveFromConsumer: Endpoint {
+  static let parameters: QueryParameter.Names = [.ack, .wait, .limit, .maxBytes]
+
+  static var route: Route {
+    .consumer(
+      .post, "/v1/consumers/{consumer}/receive", "/v1/sessions/{name}/consumers/{consumer}/receive",
+      parameters: parameters,
+      // The response to a repetition would be wrong: the leases would already be invalid. If the connection ends, the
+      // holder takes back the leases, so only an acknowledgement has a lasting effect.
+      HolderRules(
+        repetition: .harmful, effect: .changeAndData, effectParameter: .ack, movesOn: true, wait: .always))
+  }
+
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ consumer: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> (target: ConsumerTarget, parameters: ReceiveParameters) {
+    (ConsumerTarget(consumer, of: request.session, head), try ReceiveParameters(head, api.common.settings.delivery))
+  }
+
+  static func mayWait(_ input: Input) -> Bool { input.parameters.wait > .zero }
+
+  static func execute(
+    _ input: Input, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
+  ) throws(Problem) -> Outcome {
+    let ((target, parameters), api, now) = (input, turn.api, turn.now)
+    try target.check(request.grant)
+    try target.checkIsOfClients()
+    let consumers = target.session.consumers
+    target.session.upstream.noteReader()
+    target.session.noteUse(at: now)
+    var acknowledged: ReadStart?
+    if let cursor = parameters.acknowledged {
+      do throws(CursorAheadError) {
+        acknowledged = try target.session.inbox.resolveShown(.cursor(cursor), now: now)
+      } catch {
+        throw Problem(
+          .invalidParameter, "ack is ahead of the newest push: use the cursor of an earlier response to a receive")
+      }
+    }
+    var receive: PendingReceive
+    do throws(ConsumerRefusal) {
+      let turn = try consumers.beginReceive(target.name, acknowledging: acknowledged, now: now)
+      receive = PendingReceive(
+        target: target, grant: request.grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes,
+        deadline: api.deadline(after: parameters.wait, for: request.grant, at: now), acknowledges: acknowledged != nil,
+        acknowledgement: acknowledged == nil ? nil : consumers.unstored)
+    } catch {
+      throw target.problem(error)
+    }
+    if parameters.wait > .zero, !receive.hasNews() {
+      consumers.beginHolding(receive.turn, of: target.name, now: now)
+      return api.hold(HeldConsumerRequest.Pending(receive, at: now))
+    }
+    return api.respond(with: try api.take(receive, at: now), of: target, at: now, into: &response)
+  }
+}
+
+/// A receive that is executed.
 struct PendingReceive {
   let target: ConsumerTarget
   let grant: Grant?
@@ -27,39 +87,6 @@ struct PendingReceive {
 }
 
 extension API {
-  func receive(
-    _ target: ConsumerTarget, _ parameters: ReceiveParameters, for grant: Grant?, at now: MonotonicTime,
-    into response: inout Response
-  ) throws(Problem) -> Outcome {
-    let consumers = target.session.consumers
-    target.session.upstream.noteReader()
-    target.session.noteUse(at: now)
-    var acknowledged: ReadStart?
-    if let cursor = parameters.acknowledged {
-      do throws(CursorAheadError) {
-        acknowledged = try target.session.inbox.resolveShown(.cursor(cursor), now: now)
-      } catch {
-        throw Problem(
-          .invalidParameter, "ack is ahead of the newest push: use the cursor of an earlier response to a receive")
-      }
-    }
-    var receive: PendingReceive
-    do throws(ConsumerRefusal) {
-      let turn = try consumers.beginReceive(target.name, acknowledging: acknowledged, now: now)
-      receive = PendingReceive(
-        target: target, grant: grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes,
-        deadline: deadline(after: parameters.wait, for: grant, at: now), acknowledges: acknowledged != nil,
-        acknowledgement: acknowledged == nil ? nil : consumers.unstored)
-    } catch {
-      throw target.problem(error)
-    }
-    if parameters.wait > .zero, !receive.hasNews() {
-      consumers.beginHolding(receive.turn, of: target.name, now: now)
-      return hold(HeldConsumerRequest.Pending(receive, at: now))
-    }
-    return respond(with: try take(receive, at: now), of: target, at: now, into: &response)
-  }
-
   /// Takes the available pushes. The consumer of a worker leases them now.
   ///
   /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.

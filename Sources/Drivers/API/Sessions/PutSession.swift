@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Forwarding
 import HTTPCodec
 import HTTPServer
 import JSONCodec
@@ -28,75 +29,74 @@ struct SessionDocument {
   }
 }
 
-/// A page of `GET /v1/sessions`.
-struct SessionPage {
-  /// The default number of sessions per page. All named sessions of a configuration fit, but not a default session in
-  /// addition to the maximum of them.
-  static var defaultLimit: Int { 1_000 }
-  static var maximumLimit: Int { 10_000 }
-
-  var limit = SessionPage.defaultLimit
-  /// The name of the last session of the previous page.
-  var start: String?
-  /// The name of the sessions, or the beginning of their names if `isPrefix`.
-  private var name = ""
-  private var isPrefix = true
-  /// Whether the sessions are connected; nil for all.
-  private var ready: Bool?
-
-  /// Whether the request selects a session.
-  func contains(_ session: Session) -> Bool {
-    guard isPrefix ? session.name.utf8.starts(with: name.utf8) : session.name == name else { return false }
-    return ready.map { $0 == session.upstream.isReady } ?? true
+/// `PUT /v1/sessions/{name}`: creates a session from a profile, or confirms it.
+enum PutSession: Endpoint {
+  static var route: Route {
+    Route(
+      method: .put, path: "/v1/sessions/{name}", scope: [], body: .document(limit: SessionDocument.limit),
+      place: .newSession(HolderRules(repetition: .harmless, isExclusive: false, isDocument: true)), kind: .session)
   }
 
-  init(_ request: borrowing HTTPRequestHead) throws(Problem) {
-    var (limit, start) = (Self.defaultLimit, String?.none)
-    var (text, isPrefix, ready) = ("", true, Bool?.none)
-    try QueryParameter.forEach(of: request, accepting: .sessions) { parameter, value throws(Problem) in
-      switch parameter {
-      case .limit:
-        guard let number = value.decimalValue(), (1...Self.maximumLimit).contains(number) else {
-          throw Problem(
-            .invalidParameter,
-            "limit '\(value.excerpt())' is not valid: use a number from 1 to \(Self.maximumLimit)")
-        }
-        limit = number
-      case .name:
-        isPrefix = !value.isEmpty && value[value.count - 1] == UInt8(ascii: "*")
-        text = value.extracting(first: value.count - (isPrefix ? 1 : 0)).text()
-        guard SessionName.isValid(text) || isPrefix && text.isEmpty else {
-          throw Problem(
-            .invalidParameter,
-            "name '\(value.excerpt())' is not valid: use the name of a session, or the beginning of names followed by '*'"
-          )
-        }
-      case .ready:
-        guard value.equals("true") || value.equals("false") else {
-          throw Problem(.invalidParameter, "ready '\(value.excerpt())' is not valid: use true or false")
-        }
-        ready = value.equals("true")
-      default:
-        let name = value.text()
-        guard SessionName.isValid(name) else {
-          throw Problem(
-            .invalidParameter, "after '\(value.excerpt())' is not the name of a session: use \(SessionName.expectation)"
-          )
-        }
-        start = name
-      }
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ name: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> String { name.text() }
+
+  static func execute(
+    _ name: String, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
+  ) throws(Problem) -> Outcome {
+    let (api, sessions) = (turn.api, turn.api.common.sessions)
+    guard let grant = request.grant else { preconditionFailure("a request without credentials creates no session") }
+    let document = try SessionDocument(body)
+    if let existing = sessions.find(name) {
+      try api.confirm(existing, as: document, for: grant)
+      api.respond(withStateOf: existing, for: grant, at: turn.now, into: &response)
+      return .respond
     }
-    (self.limit, self.start) = (limit, start)
-    (name, self.isPrefix, self.ready) = (text, isPrefix, ready)
+    guard api.common.lifecycle.phase != .draining else { throw API.draining }
+    guard name != SessionName.default else {
+      throw Problem(
+        .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
+    }
+    guard let plan = sessions.profiles.find(document.profile) else { throw api.unknownProfile(document.profile) }
+    let (settings, values): (PreparedSettings, [String: String])
+    do throws(VariableError) {
+      (settings, values) = try plan.session(document.variables)
+    } catch {
+      throw Problem(.invalidDocument, error.description)
+    }
+    let creation = SessionCreation(
+      profile: document.profile, variables: values, owner: grant.principal, time: turn.now,
+      idleLimit: sessions.created.idleLimit)
+    if sessions.created.areShared { return try api.define(name, creation, as: document, for: grant, at: turn.now) }
+    let session: Session
+    do throws(CreationRefusal) {
+      session = try sessions.created.create(name, creation, settings, retention: plan.retention)
+    } catch {
+      // Another request has just created a session of this name.
+      guard case .exists(let existing) = error else { throw api.problem(error) }
+      try api.confirm(existing, as: document, for: grant)
+      api.respond(withStateOf: existing, for: grant, at: turn.now, into: &response)
+      return .respond
+    }
+    api.respond(withCreated: session, for: grant, at: turn.now, into: &response)
+    return .respond
   }
 }
 
-/// The parameter of a `DELETE /v1/sessions/{name}`.
-enum SessionClosing {
+/// `DELETE /v1/sessions/{name}`. It removes the session from the list of sessions, which every gateway can change.
+enum CloseSession: Endpoint {
+  static var route: Route {
+    Route(
+      method: .delete, path: "/v1/sessions/{name}", scope: [], parameters: [.code], place: .anyGateway,
+      kind: .session)
+  }
+
   /// Returns the close code to send to the upstream: `code`, or 1000.
-  static func code(of request: borrowing HTTPRequestHead) throws(Problem) -> UInt16 {
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ variable: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> UInt16 {
     var code: UInt16 = 1000
-    try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(Problem) in
+    try QueryParameter.forEach(of: head, accepting: [.code]) { _, value throws(Problem) in
       // 1005 and 1006 must not be sent. The other codes below 3000 would state a reason for the closing that does not
       // apply here (RFC 6455 §7.4).
       guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
@@ -108,50 +108,22 @@ enum SessionClosing {
     }
     return code
   }
+
+  static func execute(
+    _ code: UInt16, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
+  ) throws(Problem) -> Outcome {
+    let session = request.session
+    guard session.creation != nil else { throw API.configured(session) }
+    let created = turn.api.common.sessions.created
+    if created.areShared { return try turn.api.remove(session, code: code, at: turn.now, into: &response) }
+    // The result is ignored, since it does not matter whether another request has just closed the session.
+    created.close(session, code: code)
+    response.begin(.noContent, nil)
+    return .respond
+  }
 }
 
 extension API {
-  /// `PUT /v1/sessions/{name}`: creates a session from a profile, or confirms it.
-  func putSession(
-    _ name: String, _ body: RequestBody?, for client: Grant?, at now: MonotonicTime, into response: inout Response
-  ) throws(Problem) -> Outcome {
-    guard let grant = client else { preconditionFailure("a request without credentials creates no session") }
-    let document = try SessionDocument(body)
-    if let existing = common.sessions.find(name) {
-      try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, for: grant, at: now, into: &response)
-      return .respond
-    }
-    guard common.lifecycle.phase != .draining else { throw Self.draining }
-    guard name != SessionName.default else {
-      throw Problem(
-        .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
-    }
-    guard let plan = common.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
-    let (settings, values): (PreparedSettings, [String: String])
-    do throws(VariableError) {
-      (settings, values) = try plan.session(document.variables)
-    } catch {
-      throw Problem(.invalidDocument, error.description)
-    }
-    let creation = SessionCreation(
-      profile: document.profile, variables: values, owner: grant.principal, time: now,
-      idleLimit: common.sessions.created.idleLimit)
-    if common.sessions.created.areShared { return try define(name, creation, as: document, for: grant, at: now) }
-    let session: Session
-    do throws(CreationRefusal) {
-      session = try common.sessions.created.create(name, creation, settings, retention: plan.retention)
-    } catch {
-      // Another request has just created a session of this name.
-      guard case .exists(let existing) = error else { throw problem(error) }
-      try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, for: grant, at: now, into: &response)
-      return .respond
-    }
-    respond(withCreated: session, for: grant, at: now, into: &response)
-    return .respond
-  }
-
   func respond(
     withCreated session: Session, for grant: Grant?, at now: MonotonicTime, into response: inout Response
   ) {
@@ -159,20 +131,6 @@ extension API {
     response.fields.append("Location: " as StaticString)
     response.fields.append(String(session.path.dropLast()))
     response.fields.append("\r\n" as StaticString)
-  }
-}
-
-extension API {
-  /// `DELETE /v1/sessions/{name}`.
-  func closeSession(
-    _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
-  ) throws(Problem) -> Outcome {
-    guard session.creation != nil else { throw Self.configured(session) }
-    if common.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
-    // The result is ignored, since it does not matter whether another request has just closed the session.
-    common.sessions.created.close(session, code: code)
-    response.begin(.noContent, nil)
-    return .respond
   }
 
   /// Throws the problem of the response unless the document describes the existing session.
@@ -210,14 +168,14 @@ extension API {
     common.sessions.profiles.find(profile)?.profile.variables.first { $0.name == variable }?.defaultValue
   }
 
-  private static func configured(_ session: Session) -> Problem {
+  fileprivate static func configured(_ session: Session) -> Problem {
     Problem(
       .sessionConflict,
       "session '\(session.name)' is configured: the operator changes it in the configuration; use another name for a session of your own"
     )
   }
 
-  private static var draining: Problem {
+  fileprivate static var draining: Problem {
     Problem(
       .tooManySessions, "the gateway is shutting down, and creates no sessions: use another instance",
       .retryAfter(1))
@@ -226,7 +184,7 @@ extension API {
   /// Maximum number of profiles in the text of an error.
   private static var profilesListed: Int { 5 }
 
-  private func unknownProfile(_ name: String) -> Problem {
+  fileprivate func unknownProfile(_ name: String) -> Problem {
     let names = common.sessions.profiles.all.map(\.profile.name)
     let shown = names.prefix(Self.profilesListed).joined(separator: ", ")
     let more = names.count > Self.profilesListed ? " and \(names.count - Self.profilesListed) more" : ""

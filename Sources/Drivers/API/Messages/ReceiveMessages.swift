@@ -9,34 +9,61 @@ import Reactor
 import Sessions
 import Upstream
 
-extension API {
-  /// `GET /v1/messages`: responds with the pushes after the cursor, waits for one, or streams them.
-  func poll(
-    _ parameters: PollParameters, of session: Session, for grant: Grant?, at now: MonotonicTime,
+/// `GET /v1/messages`: responds with the pushes after the cursor, waits for one, or streams them.
+enum ReceiveMessages: Endpoint {
+  static let parameters = QueryParameter.Names(
+    [.cursor, .since, .last, .wait, .limit, .maxBytes, .stream, .events, .data], repeatable: [.topic, .namespace])
+
+  static var route: Route {
+    Route(
+      method: .get, path: "/v1/messages", sessionPath: "/v1/sessions/{name}/messages", scope: .receive,
+      parameters: parameters, formats: .chosenByEndpoint, place: .anyGateway, kind: .poll)
+  }
+
+  static func read(
+    _ head: borrowing HTTPRequestHead, _ variable: Span<UInt8>, of request: ReceivedRequest, _ api: API
+  ) throws(Problem) -> PollParameters {
+    let parameters = try PollParameters(head, api.common.settings.delivery, request.coding, for: request.grant)
+    try parameters.checkNamespaces(of: request.session)
+    return parameters
+  }
+
+  static func mayWait(_ parameters: PollParameters) -> Bool { parameters.wait > .zero }
+
+  static func execute(
+    _ parameters: PollParameters, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn,
     into response: inout Response
   ) throws(Problem) -> Outcome {
+    let (api, session, now) = (turn.api, request.session, turn.now)
     session.upstream.noteReader()
     session.noteUse(at: now)
-    let deadline = deadline(after: parameters.wait, for: grant, at: now)
+    let deadline = api.deadline(after: parameters.wait, for: request.grant, at: now)
     if let copy = session.copy,
-      let outcome = try hold(
-        for: copy, parameters, of: session, for: grant, until: deadline, at: now, into: &response)
+      let outcome = try api.hold(
+        for: copy, parameters, of: session, for: request.grant, until: deadline, at: now, into: &response)
     {
       return outcome
     }
-    let start = try resolve(parameters.start, of: session, at: now)
+    let start = try api.resolve(parameters.start, of: session, at: now)
     if let format = parameters.streamFormat {
       return .stream(
-        stream(parameters, format, of: session, from: start, until: deadline, for: grant, into: &response))
+        api.stream(parameters, format, of: session, from: start, until: deadline, for: request.grant, into: &response))
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
-      return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: deadline))
+      return .wait(HeldPoll(api: api, slot: api.polls.insert(poll), deadline: deadline))
     }
-    respond(to: poll, at: now, into: &response)
+    api.respond(to: poll, at: now, into: &response)
     return .respond
   }
 
+  static func store(_ parameters: consuming PollParameters) -> StoredInput { .poll(parameters) }
+  static func restore(_ input: StoredInput) -> PollParameters? {
+    if case .poll(let parameters) = input { parameters } else { nil }
+  }
+}
+
+extension API {
   func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(Problem) -> ReadStart {

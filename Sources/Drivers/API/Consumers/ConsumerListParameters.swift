@@ -10,7 +10,7 @@ struct ConsumerListParameters {
   private(set) var limit = maximumLimit
 
   init(_ request: borrowing HTTPRequestHead) throws(Problem) {
-    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(Problem) in
+    try QueryParameter.forEach(of: request, accepting: ListConsumers.parameters) { parameter, value throws(Problem) in
       switch parameter {
       case .after: after = value.text()
       case .limit:

@@ -40,7 +40,7 @@ struct HeldConsumerRequest: HolderRequest {
     /// A request whose result is not stored yet.
     init(_ result: ConsumerResult, _ ticket: JournalTicket, of target: ConsumerTarget, at now: MonotonicTime) {
       (self.target, turn) = (target, nil)
-      isReceive = target.action == .receive
+      isReceive = result.isOfReceive
       acknowledges = isReceive && result.isRead
       phase = .storing(result, ticket)
       (start, storeDeadline) = (now, now + target.storeWait)

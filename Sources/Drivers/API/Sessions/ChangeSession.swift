@@ -1,0 +1,140 @@
+import Access
+import ByteStreams
+import Forwarding
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Journal
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+import UpstreamSession
+
+/// `PATCH /v1/session`: requests the desired state and responds with the current state. The change takes time. `GET
+/// /v1/session` reports its progress. Waits if the change must be stored for the next holder before the response is
+/// sent.
+enum ChangeSession: Endpoint {
+  static var route: Route {
+    Route(
+      method: .patch, path: "/v1/session", sessionPath: "/v1/sessions/{name}", scope: .admin, body: .change,
+      isCompressed: true, place: .holder(HolderRules(repetition: .harmless, isDocument: true)), kind: .session)
+  }
+
+  static func execute(
+    _ input: Void, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
+  ) throws(Problem) -> Outcome {
+    let (api, session) = (turn.api, request.session)
+    let ticket: JournalTicket? =
+      switch try SessionChange.desiredState(in: body) {
+      case .up: session.upstream.open()
+      case .down: session.upstream.close()
+      }
+    if let ticket, session.upstream.outcome(of: ticket) != .stored {
+      return .wait(
+        HeldDesiredState(
+          api, session, ticket, for: request.grant, toPeer: request.isFromPeer, deadline: turn.now + API.storeWait))
+    }
+    api.respond(withStateOf: session, for: request.grant, at: turn.now, toPeer: request.isFromPeer, into: &response)
+    return .respond
+  }
+}
+
+/// A PATCH of the desired state whose change is not stored yet. The change is already in effect at this gateway, but
+/// the next holder would not know it.
+private final class HeldDesiredState: WaitingRequest {
+  private let api: API
+  private let session: Session
+  private let ticket: JournalTicket
+  private let grant: Grant?
+  private let toPeer: Bool
+  private let deadline: MonotonicTime
+
+  init(
+    _ api: API, _ session: Session, _ ticket: JournalTicket, for grant: Grant?, toPeer: Bool, deadline: MonotonicTime
+  ) {
+    self.api = api
+    self.session = session
+    self.ticket = ticket
+    self.grant = grant
+    self.toPeer = toPeer
+    self.deadline = deadline
+    session.upstream.beginWaitingForStore()
+  }
+
+  private var isStored: Bool { session.upstream.outcome(of: ticket) == .stored }
+
+  var heldCount: Gauge? { nil }
+
+  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    let upstream = session.upstream
+    return !session.isHere || upstream.outcome(of: ticket) != .pending
+      ? .ready : .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    session.upstream.endWaitingForStore()
+    if isStored {
+      return api.respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
+    }
+    api.respond(with: session.isHere ? Self.notStored : API.holderUnavailable, into: &response)
+  }
+
+  func abandon() { session.upstream.endWaitingForStore() }
+
+  private static var notStored: Problem {
+    Problem(
+      .storeFailed,
+      "the change is in effect, and cannot be stored now, so that the next gateway that has the session may not know it: repeat the request after the time in Retry-After, which does no harm"
+    )
+  }
+}
+
+/// The body of a `PATCH /v1/session`, a JSON merge patch (RFC 7396).
+enum SessionChange {
+  /// Maximum size of the document, in bytes. A valid document has about 20.
+  static let limit = 4_096
+
+  /// Refuses a request by its head, before its content is read.
+  static func check(_ request: borrowing HTTPRequestHead) throws(Problem) {
+    if case .length(let count) = request.framing, count > limit { throw tooLarge }
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
+    guard let type = HTTPMediaType(value), type.mayBeDocument() || type.is("application", "merge-patch+json")
+    else {
+      throw Problem(
+        .unsupportedMediaType,
+        "Content-Type '\(value.excerpt())' is not supported: use application/merge-patch+json, \(HTTPMediaType.documentTypes)"
+      )
+    }
+  }
+
+  static func desiredState(in body: RequestBody?) throws(Problem) -> DesiredState {
+    if body?.exceedsLimit == true { throw tooLarge }
+    let bytes = body?.bytes ?? []
+    guard UTF8StreamValidator.isValid(bytes.span) else {
+      throw Problem(.invalidDocument, "the body is not JSON: it is not UTF-8")
+    }
+    do throws(JSONError) {
+      _ = try JSONValidator.validate(bytes.span)
+    } catch {
+      throw Problem(.invalidDocument, "the body is not JSON: \(error)")
+    }
+    guard let object = JSONObject(bytes.span), object.members.count == 1, let member = object.members.first,
+      JSONString.equals(bytes.span.extracting(member.name), Array("desired".utf8))
+    else { throw expectation }
+    let value = bytes[member.value]
+    if value.elementsEqual("\"up\"".utf8) { return .up }
+    if value.elementsEqual("\"down\"".utf8) { return .down }
+    throw expectation
+  }
+
+  private static var tooLarge: Problem {
+    Problem(.contentTooLarge, "the body is larger than \(limit) bytes, the maximum for a change of the session")
+  }
+
+  private static var expectation: Problem {
+    Problem(
+      .invalidDocument,
+      "the body is not a valid change of the session: use {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+  }
+}

@@ -1,0 +1,55 @@
+import Access
+import ByteStreams
+import Forwarding
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Journal
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+import UpstreamSession
+
+/// `GET /v1/session`. Every gateway can show the state of a session, with what it knows of the holder.
+enum ReadSession: ImmediateEndpoint {
+  static var route: Route {
+    Route(
+      method: .get, path: "/v1/session", sessionPath: "/v1/sessions/{name}", scope: [], isCompressed: true,
+      place: .holder(HolderRules(repetition: .optional, isExclusive: false, isDocument: true)), kind: .session)
+  }
+
+  static func respond(_ input: Void, to request: ReceivedRequest, _ turn: Turn, into response: inout Response) {
+    turn.api.respond(
+      withStateOf: request.session, for: request.grant, at: turn.now, toPeer: request.isFromPeer, into: &response)
+  }
+}
+
+extension API {
+  /// Responds with the document of a session.
+  ///
+  /// - Parameter toPeer: whether the response is for another gateway, which adds its own part.
+  func respond(
+    withStateOf session: Session, for grant: Grant?, at now: MonotonicTime, status: HTTPStatus = .ok,
+    toPeer: Bool = false, into response: inout Response
+  ) {
+    response.begin(status, "application/json")
+    let replica = toPeer ? nil : SessionReplica(of: session, common)
+    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
+    let snapshot = session.upstream.snapshot()
+    if let replica, !session.isHere {
+      replica.writeDocument(at: now, into: &response.content.text)
+    } else {
+      snapshot.write(
+        of: session, store: session.creation == nil ? common.store : StoreStatus(nil), replica: replica, now: now,
+        showingRefusal: grant.showsRefusals, into: &response.content.text)
+    }
+    response.content.text.append("\n" as StaticString)
+  }
+}
+
+extension Grant? {
+  /// Whether `last_failure` contains the first line of the response that refused the connection. That line may repeat
+  /// secrets, so only operators see it.
+  var showsRefusals: Bool { self?.scopes.contains(.admin) ?? false }
+}

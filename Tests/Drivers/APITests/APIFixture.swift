@@ -31,10 +31,12 @@ struct APIFixture {
   /// - Parameters:
   ///   - openManagement: the management listeners that serve the API without credentials.
   ///   - journal: the journal that stores the session.
+  ///   - endpoints: the operations of the API.
   init(
     sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
     managementConnections: Int? = nil, store: StoreState? = nil,
-    journal: TestJournal? = nil, _ change: (inout GatewaySettings) -> Void = { _ in }
+    journal: TestJournal? = nil, endpoints: [any Endpoint.Type] = API.endpoints,
+    _ change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://user:secret@127.0.0.1:1/?token=secret")
@@ -60,7 +62,7 @@ struct APIFixture {
         sessions: sessions, lifecycle: lifecycle, storeState: storeState,
         registry: registry, managementConnections: managementConnections ?? settings.http.managementConnections,
         openConnections: Gauge(), version: "1.2.3"),
-      loopIndex: 0)
+      loopIndex: 0, endpoints: endpoints)
   }
 
   /// Starts the sessions, so that clients can create others. The caller must end the loop with `end`.

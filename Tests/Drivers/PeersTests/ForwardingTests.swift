@@ -2,7 +2,9 @@ import Access
 import ByteStreams
 import Configuration
 import Foundation
+import Forwarding
 import HTTPCodec
+import HTTPServer
 import Host
 import Inbox
 import Logging
@@ -70,6 +72,32 @@ import WebSocketCodec
     Request("DELETE", "/v1/consumers/c/dead"), Request("DELETE", "/v1/consumers/c"),
     Request("DELETE", "/v1/consumers/c"),
   ]
+
+  /// `POST /v1/echo/{word}`, which only the holder of the session executes.
+  enum Echo: ImmediateEndpoint {
+    static var route: Route {
+      Route(
+        method: .post, path: "/v1/echo/{word}", sessionPath: "/v1/sessions/{name}/echo/{word}", scope: .send,
+        place: .holder(HolderRules(repetition: .harmful, wait: .always)))
+    }
+
+    static func read(
+      _ head: borrowing HTTPRequestHead, _ word: Span<UInt8>, of request: ReceivedRequest, _ api: API
+    ) -> String { word.text() }
+
+    static func respond(_ word: String, to request: ReceivedRequest, _ turn: Turn, into response: inout Response) {
+      response.begin(.ok, .plainText)
+      response.content.text.append("\(word) at \(request.isFromPeer ? "the holder" : "this gateway")\n")
+    }
+  }
+
+  @Test func aRouteThatATestAddsIsForwardedByItsRow() throws {
+    let holder = try TestGateway(endpoints: API.endpoints + [Echo.self])
+    let follower = try TestGateway(.at(holder.peerAddress), endpoints: API.endpoints + [Echo.self])
+    #expect(try holder.request("POST", "/v1/echo/a").body == "a at this gateway\n")
+    #expect(try follower.request("POST", "/v1/sessions/market/echo/%61").body == "a at the holder\n")
+    #expect(try follower.request("POST", "/v1/echo/a?x=1").problem == "invalid-parameter")
+  }
 
   @Test func everyRouteRespondsThroughAnotherGatewayAsWithoutIt() throws {
     let (pair, alone) = (try Pair(), try TestGateway())

@@ -49,11 +49,13 @@ final class TestGateway {
   ///   - peerConnections: maximum number of connections of other gateways.
   ///   - forwardedIDs: maximum number of remembered ids of forwarded requests.
   ///   - log: the descriptor for warnings of forwarded requests.
+  ///   - endpoints: the operations of the API.
   ///   - limits: the limits of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
     sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, log: Int32? = nil,
     forwardedIDs: Int = CommonState.forwardedIDs,
+    endpoints: [any Endpoint.Type] = API.endpoints,
     limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
@@ -105,7 +107,7 @@ final class TestGateway {
       openConnections: httpMetrics.openConnections, version: "1.2.3",
       gateway: GatewayIdentity(id: id, address: peers.address.description), forwardedIDs: forwardedIDs)
     server.start(clients: [clients], management: [], peers: [peers], on: [loop]) { [network] loop in
-      API(api, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
+      API(api, loopIndex: 0, forwarder: Forwarder(network, loop: loop), endpoints: endpoints)
     }
     if startsSessions { sessions.start(on: [loop]) }
   }

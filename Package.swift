@@ -421,7 +421,7 @@ let package = Package(
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
         "ProxyCodec", "RESPCodec", "Continuity", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox",
-        "Profiles", "Configuration", "Dialing",
+        "Profiles", "Configuration", "Dialing", "UpstreamProtocol",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

@@ -32,9 +32,15 @@ package struct WebSocketURL: Hashable, Sendable {
     return url
   }
 
+  /// This URL without credentials.
+  package var withoutCredentials: WebSocketURL { with(credentials: nil) }
+
   package func hasSameOrigin(as other: WebSocketURL) -> Bool {
     isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
   }
+
+  /// Scheme, host in lower case, and port. Equal for URLs with the same origin.
+  package var origin: String { (isSecure ? "wss://" : "ws://") + server }
 
   /// The whole URL with its credentials. It can be parsed again.
   package var text: String { "ws" + http.text.dropFirst(4) }

@@ -21,13 +21,13 @@ package final class ConcurrentInbox: Sendable {
     var dropped: [RetainedMessage] = []
     /// Whether the session is closed, so that no push is appended any more.
     var isClosed = false
-    /// The upstream's cursor, from which a later connection resumes. It is stored with the next push. nil if it has not
-    /// changed since the last push. Used only if the inbox is stored.
+    /// The upstream's cursor, from which a later connection resumes; nil if there is none. Used only if the
+    /// inbox is stored.
     var resumeCursor: [UInt8]?
+    /// The changes that are stored with the next push.
+    var memoryChanges: [MemoryChange] = []
     /// The ticket of the last push. Used only if the inbox is stored.
     var lastTicket: JournalTicket?
-    /// The value of `resumeCursor` that was submitted last.
-    var storedCursor: [UInt8]?
     /// The number before which the store was requested to drop all pushes.
     var trimmed: UInt64 = 1
     /// The bytes of the pushes that the inbox has dropped since that request. The store still has these pushes.
@@ -173,16 +173,13 @@ package final class ConcurrentInbox: Sendable {
     in journal: any SessionJournal
   ) {
     let push = JournalEntry.log(.push(message.stored(time: time)))
-    if appender.resumeCursor == nil, continued == nil {
+    if appender.memoryChanges.isEmpty, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
       // The cursor and the push are submitted in one piece: if only the cursor survived a crash, a later connection
       // would resume after a push that is lost.
-      var entries = [push]
-      if let cursor = appender.resumeCursor {
-        (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
-        entries.append(.memory(.cursor(cursor)))
-      }
+      var entries = [push] + appender.memoryChanges.map { .memory($0) }
+      appender.memoryChanges = []
       if let continued { entries.append(continued) }
       appender.lastTicket = journal.submit(contentsOf: entries)
     }
@@ -205,7 +202,28 @@ package final class ConcurrentInbox: Sendable {
   /// Stores `cursor` with the next push, so that later connections resume from it.
   func resumes(from cursor: [UInt8]) {
     appender.withLock { appender in
-      if appender.storedCursor != cursor { appender.resumeCursor = cursor }
+      guard appender.resumeCursor != cursor else { return }
+      appender.resumeCursor = cursor
+      appender.memoryChanges.removeAll { if case .cursor = $0 { true } else { false } }
+      appender.memoryChanges.append(.cursor(cursor))
+    }
+  }
+
+  /// Stores `changes` with the next push.
+  func remembers(_ changes: [MemoryChange]) {
+    guard !changes.isEmpty else { return }
+    appender.withLock { $0.memoryChanges += changes }
+  }
+
+  /// Stores the changes of `remembers` that no push has taken to the store. A cursor waits for its push.
+  func storeRemembered() {
+    guard let journal else { return }
+    appender.withLock { appender in
+      let isCursor = { (change: MemoryChange) in if case .cursor = change { true } else { false } }
+      let changes = appender.memoryChanges.filter { !isCursor($0) }
+      guard !changes.isEmpty else { return }
+      appender.memoryChanges.removeAll { !isCursor($0) }
+      journal.submit(contentsOf: changes.map { .memory($0) })
     }
   }
 

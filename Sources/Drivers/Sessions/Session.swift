@@ -416,6 +416,10 @@ private final class InboxSink: UpstreamSink {
 
   func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }
 
+  func remembers(_ changes: [MemoryChange]) { inbox.remembers(changes) }
+
+  func storeRemembered() { inbox.storeRemembered() }
+
   var hasReaders: Bool { inbox.hasReaders || consumers.hasReaders || hasDistantReaders }
 
   func noteDistantReaders(until end: MonotonicTime) {

@@ -52,6 +52,8 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if the upstream restores this state.
   private(set) var mayBeContinued = false
+  /// The captured values that outlive connections.
+  private(set) var captures: [String: StoredCapture] = [:]
   /// The base of the ids of calls that are events: an id is this base plus the number of the message. The base makes
   /// the ids of different terms differ. That is necessary because a server that restores a connection may still reply
   /// to an id of an earlier term, and because the number of a message is not always stored and may be used again. The
@@ -64,6 +66,7 @@ struct ResumedProtocol: Sendable {
     guard let restored, restored.memory.kind == kind else { return }
     cursor = restored.memory.cursor
     subscriptions = restored.memory.subscriptions
+    captures = restored.memory.captures
     mayBeContinued = restored.mayBeContinued
     recoveries = restored.memory.continuations.filter { $0.value.offset != nil }
   }

@@ -71,6 +71,8 @@ package final class SessionHandle: Sendable {
     var eventFormat: (any EventFormat)?
     /// Whether pings confirm messages, in the latest settings.
     var confirms: Bool
+    /// The captured values that clients may see; nil if no such value is configured.
+    var captures: [ShownCapture]?
     /// Whether the session is shutting down. It then ends after its last call.
     var isShuttingDown = false
     /// Called when the shutdown is complete.
@@ -160,7 +162,8 @@ package final class SessionHandle: Sendable {
       Guarded(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         events: hasEvents ? EventState() : nil,
-        eventFormat: settings.declaration?.eventFormat, confirms: settings.value.outbox.confirms))
+        eventFormat: settings.declaration?.eventFormat, confirms: settings.value.outbox.confirms,
+        captures: Self.shownCaptures(settings.value.conventions)))
     if let opened { restore(opened.restored, settings.kind, in: opened.journal) }
   }
 

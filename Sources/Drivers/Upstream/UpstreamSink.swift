@@ -2,6 +2,7 @@ import ByteStreams
 import Continuity
 import Events
 import Journal
+import UpstreamProtocol
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
@@ -19,6 +20,10 @@ package protocol UpstreamSink: AnyObject, Sendable {
   /// Stores the cursor from which a new connection resumes, together with the next push. Called only if the session is
   /// stored.
   func resumes(from cursor: [UInt8])
+  /// Stores these changes together with the next push. Called only if the session is stored.
+  func remembers(_ changes: [MemoryChange])
+  /// Stores the changes that no push has taken to the store.
+  func storeRemembered()
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
   /// The state of the session, or the desired state, has changed. May be called from any thread.
@@ -39,6 +44,8 @@ extension UpstreamSink {
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
   package func resumes(from cursor: [UInt8]) {}
+  package func remembers(_ changes: [MemoryChange]) {}
+  package func storeRemembered() {}
   package func stateChanged() {}
   package func sessionEnded() {}
 }

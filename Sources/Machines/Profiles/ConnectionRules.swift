@@ -10,6 +10,8 @@ package struct ConnectionRules: Hashable, Sendable {
   package var allowed: [AddressBlock] = []
   /// The owner of these rules, for messages.
   package var owner = "the profile"
+  /// The setting that allows an address, for messages; nil for `addresses.allow` of the owner.
+  package var allowance: String?
 
   package init() {}
 
@@ -36,11 +38,13 @@ package struct ConnectionRules: Hashable, Sendable {
   package func refusal(of address: IPAddress, isOwn: () throws -> Bool = { false }) -> String? {
     if allowed.contains(where: { $0.contains(address) || $0.contains(address.unmapped) }) { return nil }
     if let kind = AddressKind(of: address) {
-      return "the address is \(kind.rawValue), which is refused unless 'addresses.allow' of \(owner) has it"
+      return
+        "the address is \(kind.rawValue), which is refused unless \(allowance ?? "'addresses.allow' of \(owner)") has it"
     }
     do {
       return try isOwn()
-        ? "the address belongs to this machine, which is refused unless 'addresses.allow' of \(owner) has it" : nil
+        ? "the address belongs to this machine, which is refused unless \(allowance ?? "'addresses.allow' of \(owner)") has it"
+        : nil
     } catch {
       return "whether the address belongs to this machine cannot be determined: \(error)"
     }

@@ -39,7 +39,8 @@ extension UpstreamConventions {
   /// Conflicts between settings that are each valid on their own, and the accepted settings. The keys are paths below
   /// `upstream`.
   package var problems: [(key: String, reason: String)] {
-    credentialProblems + correlationProblems + subscriptionProblems + heartbeatProblems + protocolProblems
+    credentialProblems + correlationProblems + subscriptionProblems + heartbeatProblems + captureProblems
+      + protocolProblems
   }
 
   /// An upstream may number its own messages, too, so a number alone does not recognise a reply.
@@ -83,6 +84,24 @@ extension UpstreamConventions {
     return problems
   }
 
+  /// Each `${capture:NAME}` needs a rule.
+  private var captureProblems: [(key: String, reason: String)] {
+    let names = Set(captures.map(\.name))
+    let section = declaration.map { String($0.section.split(separator: ".").dropFirst().joined(separator: ".")) }
+    let uses = templates + protocolTemplates.map { (key: section ?? "on_open", template: $0) }
+    var problems: [(String, String)] = []
+    for use in uses {
+      for name in use.template.captures.subtracting(names).sorted() {
+        problems.append((use.key, "'${capture:\(name)}' has no rule: set 'upstream.capture.\(name)'"))
+      }
+    }
+    if let name = client.intervalCapture?.capture, !names.contains(name) {
+      problems.append(
+        ("heartbeat.client.interval_from", "there is no rule for '\(name)': set 'upstream.capture.\(name)'"))
+    }
+    return problems
+  }
+
   private var subscriptionProblems: [(key: String, reason: String)] {
     let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
     let halves = rules.filter { ($0.1.match == nil) != ($0.1.key == nil) }
@@ -106,6 +125,13 @@ extension UpstreamConventions {
     if client.expect != nil, client.message == nil {
       problems.append(
         ("heartbeat.client.expect", "it requires upstream.heartbeat.client.message: otherwise no heartbeat is sent"))
+    }
+    if client.intervalCapture != nil, client.message == nil {
+      problems.append(
+        (
+          "heartbeat.client.interval_from",
+          "it requires upstream.heartbeat.client.message: otherwise no heartbeat is sent"
+        ))
     }
     if server.reply != nil, server.match == nil {
       problems.append(

@@ -1,5 +1,6 @@
 import ByteStreams
 import Calls
+import Continuity
 
 /// Passes messages on unchanged, and adds the messages of the configuration (`upstream.on_open`, `.heartbeat`,
 /// `.cursor`).
@@ -17,6 +18,12 @@ package struct PlainProtocol: UpstreamProtocol {
   /// The last number that was written for `${sequence}`.
   private var lastSequence: UInt32 = 0
   private var numberedIDs: NumberedIDs?
+  /// The acknowledgement of the last push.
+  private var due: UpstreamConventions.Acknowledgement?
+  /// The meaning that follows the news that the service has not resumed.
+  private var pending: ProtocolEvent?
+  /// nil if no values are captured.
+  private var captured: Captures?
 
   package init(_ conventions: UpstreamConventions) {
     self.conventions = conventions
@@ -25,6 +32,12 @@ package struct PlainProtocol: UpstreamProtocol {
     if let correlation = conventions.correlation, correlation.ids == .sequence {
       numberedIDs = NumberedIDs(correlation)
       capabilities.formUnion([.encoding, .numberedIDs])
+    }
+    captured = Captures(conventions.captures)
+    if captured != nil { capabilities.insert(.captures) }
+    if !conventions.acknowledgements.isEmpty { capabilities.insert(.acknowledgements) }
+    if conventions.onOpen.contains(where: { $0.resumed != nil }) {
+      capabilities.formUnion([.continuations, .severalMeanings])
     }
     self.capabilities = capabilities
   }
@@ -35,6 +48,7 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {
     awaitedStep = nil
+    if first == 0 { captured?.begin(with: memory.captures) }
     for step in first..<max(first, conventions.onOpen.count) {
       if let template = conventions.onOpen[step].send {
         do throws(TemplateError) {
@@ -71,16 +85,19 @@ package struct PlainProtocol: UpstreamProtocol {
   package mutating func receive(
     _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
   ) -> ProtocolEvent {
+    // The response to a setup step may have a value for the next step.
+    captured?.receive(payload)
     switch conventions.meaning(of: payload, awaited: awaitedStep) {
     case .push:
       if kind.isText, let match = numberedIDs?.reply(payload) {
         return match.isIgnored ? .none : .reply(match.call, match.range)
       }
       if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
+      if !conventions.acknowledgements.isEmpty { noteAcknowledgement(of: payload) }
       return .push
     case .setupResponse:
       values.triggeringMessage = [UInt8](copying: payload)
-      return .setupResponse
+      return setupResponse(payload)
     case .refusal:
       let text = payload.extracting(first: Self.refusalTextLimit).text()
       return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
@@ -93,6 +110,52 @@ package struct PlainProtocol: UpstreamProtocol {
       return .heartbeatResponse
     }
   }
+
+  // MARK: Resuming
+
+  /// The service restores its state on the next connection, as far as it can. What it needs for that is in the setup
+  /// messages.
+  package var continuations: [String: Continuation] {
+    capabilities.contains(.continuations) ? ["": Continuation(pid: [1], offset: [1])] : [:]
+  }
+
+  /// The meaning of the response to a setup step: if the service has not resumed, pushes may be missing.
+  private mutating func setupResponse(_ payload: Span<UInt8>) -> ProtocolEvent {
+    guard let step = awaitedStep, let resumed = conventions.onOpen[step].resumed, !resumed.matches(payload) else {
+      return .setupResponse
+    }
+    pending = .setupResponse
+    var news = ProtocolNews()
+    news.isStateLost = true
+    return .news(news)
+  }
+
+  package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
+    defer { pending = nil }
+    return pending
+  }
+
+  // MARK: Acknowledgements
+
+  private mutating func noteAcknowledgement(of payload: Span<UInt8>) {
+    due = conventions.acknowledgements.first { $0.match.matches(payload) }
+    if due != nil { values.triggeringMessage = [UInt8](copying: payload) }
+  }
+
+  package mutating func takeAcknowledgement(
+    _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> PushAcknowledgement? {
+    guard let rule = due else { return nil }
+    defer { (due, values.triggeringMessage) = (nil, []) }
+    let frame = ProtocolFrame(try render(rule.send, memory, now: now), rule.send.kind)
+    return PushAcknowledgement(frame: frame, isAfterStoring: rule.moment == .stored)
+  }
+
+  // MARK: Captures
+
+  package var captures: [String: CapturedValue] { captured?.values ?? [:] }
+
+  package mutating func takeCaptureNews() -> CaptureNews? { captured?.takeNews() }
 
   // MARK: Numbered ids
 
@@ -144,6 +207,7 @@ package struct PlainProtocol: UpstreamProtocol {
       values.sequence = lastSequence
     }
     if template.usesUUID { values.uuids += 1 }
+    if let captured { values.captures = captured.values }
     values.cursor = memory.cursor
     if memory.cursor == nil, let initial = conventions.cursor.initial {
       values.cursor = try initial.rendered(with: values)

@@ -24,4 +24,8 @@ package struct ProtocolCapabilities: OptionSet, Sendable {
   package static let continuations = ProtocolCapabilities(rawValue: 1 << 7)
   /// `encode` numbers the messages of a connection, and `receive` finds the replies to calls by these numbers.
   package static let numberedIDs = ProtocolCapabilities(rawValue: 1 << 8)
+  /// Some pushes are acknowledged (`takeAcknowledgement`).
+  package static let acknowledgements = ProtocolCapabilities(rawValue: 1 << 10)
+  /// Values of the upstream's messages are captured (`takeCaptureNews`).
+  package static let captures = ProtocolCapabilities(rawValue: 1 << 9)
 }

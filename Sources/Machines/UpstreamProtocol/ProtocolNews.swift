@@ -45,6 +45,13 @@ package struct ProtocolFrame: Sendable {
   }
 }
 
+/// The message that acknowledges a push.
+package struct PushAcknowledgement: Sendable {
+  package let frame: ProtocolFrame
+  /// Whether it must not be sent before the push is stored.
+  package let isAfterStoring: Bool
+}
+
 /// The state of a namespace, which is a part of a connection. The upstream accepts and ends each namespace separately.
 package struct NamespaceStatus: Equatable, Sendable {
   package enum State: String, Sendable { case connecting, connected, refused, disconnected }

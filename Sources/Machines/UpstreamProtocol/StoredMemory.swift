@@ -19,6 +19,17 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
+/// A captured value that outlives connections, and the origin of the upstream that it is from.
+package struct StoredCapture: Equatable, Sendable {
+  package let value: CapturedValue
+  package let origin: String
+
+  package init(value: CapturedValue, origin: String) {
+    self.value = value
+    self.origin = origin
+  }
+}
+
 /// A change of the protocol's memory (`ProtocolMemory`) that survives the process.
 package enum MemoryChange: Equatable, Sendable {
   /// A subscription was made or replaced. It is now the latest.
@@ -33,6 +44,8 @@ package enum MemoryChange: Equatable, Sendable {
   /// The data of all earlier `continued` changes is void. This change is submitted together with the changes that
   /// replace the data.
   case discontinued
+  /// The captured value with this name; nil if it is forgotten.
+  case captured(name: String, StoredCapture?)
   /// The upstream uses this protocol from now on. The data that another protocol needs to resume is forgotten.
   case speaks(UpstreamKind)
 
@@ -42,6 +55,8 @@ package enum MemoryChange: Equatable, Sendable {
     case .subscribed(let subscription): subscription.payload.count + subscription.key.count
     case .cursor(let value): value?.count ?? 0
     case .continued(_, let continuation): continuation.pid.count + (continuation.offset?.count ?? 0)
+    case .captured(let name, let capture):
+      name.utf8.count + (capture.map { $0.value.content.count + $0.origin.utf8.count } ?? 0)
     case .unsubscribed, .discontinued, .speaks: 0
     }
   }
@@ -67,6 +82,8 @@ package struct StoredMemory: Equatable, Sendable {
   package private(set) var cursor: [UInt8]?
   /// By namespace of the upstream.
   package private(set) var continuations: [String: Continuation] = [:]
+  /// By name.
+  package private(set) var captures: [String: StoredCapture] = [:]
   package private(set) var kind = UpstreamKind.websocket
 
   package init() {}
@@ -85,6 +102,7 @@ package struct StoredMemory: Equatable, Sendable {
     case .cursor(let value): cursor = value
     case .continued(let namespace, let continuation): continuations[namespace] = continuation
     case .discontinued: continuations = [:]
+    case .captured(let name, let capture): captures[name] = capture
     // The messages of the former protocol have already ended.
     case .speaks(let kind) where kind != self.kind:
       self = StoredMemory()
@@ -99,6 +117,7 @@ package struct StoredMemory: Equatable, Sendable {
     var result: [MemoryChange] = kind == .websocket ? [] : [.speaks(kind)]
     result += subscriptions.map { .subscribed($0) }
     if let cursor { result.append(.cursor(cursor)) }
+    result += captures.sorted { $0.key < $1.key }.map { .captured(name: $0.key, $0.value) }
     return result + continuations.sorted { $0.key < $1.key }.map { .continued(namespace: $0.key, $0.value) }
   }
 
@@ -127,6 +146,10 @@ extension MemoryChange {
     case .speaks(let kind):
       _ = coder.byte(17)
       _ = UpstreamKind(kind, &coder)
+    case .captured(let name, let capture):
+      _ = coder.byte(19)
+      _ = coder.text(name)
+      _ = coder.optional(capture) { StoredCapture($1, &$0) }
     }
   }
 
@@ -139,6 +162,7 @@ extension MemoryChange {
     case 15: self = .continued(namespace: coder.text(nil), Continuation(nil, &coder))
     case 16: self = .discontinued
     case 17: self = .speaks(UpstreamKind(nil, &coder))
+    case 19: self = .captured(name: coder.text(nil), coder.optional(nil) { StoredCapture($1, &$0) })
     default: return nil
     }
   }
@@ -155,6 +179,14 @@ extension StoredSubscription: JournalRecord {
     key = coder.bytes(subscription?.key)
     kind = coder.raw(subscription?.kind, or: .text)
     payload = coder.byteString(subscription?.payload)
+  }
+}
+
+extension StoredCapture: JournalRecord {
+  package init(_ capture: Self?, _ coder: inout JournalCoder) {
+    let content = coder.bytes(capture?.value.content)
+    value = CapturedValue(content, isText: coder.flag(capture?.value.isText))
+    origin = coder.text(capture?.origin)
   }
 }
 

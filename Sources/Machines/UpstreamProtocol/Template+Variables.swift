@@ -26,7 +26,7 @@ extension Template {
     return Template(description: description, pieces: pieces)
   }
 
-  fileprivate enum Form {
+  enum Form {
     /// An object or an array, possibly after the digits at the beginning of Socket.IO messages.
     case json
     /// Another text with quotation marks, such as a text that begins with a placeholder.
@@ -34,7 +34,7 @@ extension Template {
     case plain
   }
 
-  private var form: Form {
+  var form: Form {
     let hasQuotes = pieces.contains {
       if case .text(let bytes) = $0 { bytes.contains(UInt8(ascii: "\"")) } else { false }
     }
@@ -55,11 +55,12 @@ package struct TemplateVariableError: Error, Hashable, Sendable {
   package let expectation: String
 }
 
-private struct TextScanner {
+/// Follows the strings of a message, and replaces variables.
+struct TextScanner {
   let values: [String: String]
   let form: Template.Form
   /// Whether the position is inside a JSON string. Other placeholders do not change this.
-  private var isInString = false
+  private(set) var isInString = false
   private var isEscaped = false
 
   init(values: [String: String], form: Template.Form) {
@@ -85,6 +86,11 @@ private struct TextScanner {
       index += 1
     }
     return result.copyBytes()
+  }
+
+  /// Passes over text without variables.
+  mutating func skip(_ bytes: [UInt8]) {
+    for byte in bytes { follow(byte) }
   }
 
   private func insert(

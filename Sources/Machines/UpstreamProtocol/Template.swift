@@ -23,6 +23,7 @@ import Signatures
 /// | `${hmac_sha256_hex:KEY:…}` | the HMAC-SHA-256 of the text inside. `KEY` is a placeholder for a secret |
 /// | `${hmac_sha256_base64:KEY:…}` | the same in base64 |
 /// | `${uuid}` | a random UUID, the same everywhere in one message |
+/// | `${capture:NAME}` | a captured value (`CaptureRule`), encoded for its place |
 ///
 /// The placeholders with `…` may contain placeholders. `$${` is a literal `${`.
 package struct Template: Hashable, Sendable, CustomStringConvertible {
@@ -62,6 +63,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case base64([Piece])
     case hmac(key: Piece, [Piece], isHexadecimal: Bool)
     case uuid
+    case capture(String, CapturePlace)
   }
 
   /// The use of a template, which decides the placeholders that it may contain.
@@ -99,13 +101,15 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// Visits every piece, including nested ones.
-  private static func visit(_ pieces: [Piece], _ body: (Piece) -> Void) {
+  static func visit(_ pieces: [Piece], _ body: (Piece) -> Void) {
     for piece in pieces {
       body(piece)
       switch piece {
       case .json(let inner), .digest(let inner), .base64(let inner): visit(inner, body)
       case .hmac(let key, let inner, _): visit([key] + inner, body)
-      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .sequence, .raw, .string, .uuid: break
+      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .sequence, .raw, .string, .uuid,
+        .capture:
+        break
       }
     }
   }
@@ -200,6 +204,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
           Base64.encode(signature.span, into: &output)
         }
       case .uuid: values.writeUUID(into: &output)
+      case .capture(let name, let place):
+        guard let value = values.captures[name] else { throw .noCapture(name) }
+        try place.write(value, of: name, into: &output)
       }
     }
   }
@@ -212,6 +219,8 @@ package struct TemplateValues: Sendable {
   package var credential: [UInt8]?
   /// nil if no cursor is known yet and no initial cursor is configured.
   package var cursor: [UInt8]?
+  /// The captured values of the connection.
+  var captures: [String: CapturedValue] = [:]
   /// Milliseconds of UNIX time.
   package var now: Int64 = 0
   package var counter: UInt64 = 0
@@ -240,6 +249,9 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case file(String)
   case noCursor
   case noCredential
+  case noCapture(String)
+  /// The value would change the structure of the message.
+  case unsafeCapture(String)
   case noValue(at: JSONPointer)
   case notUTF8
   /// The key of an HMAC.
@@ -256,6 +268,10 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .file(let path): "file '\(path)' cannot be read"
     case .noCursor: "there is no cursor yet; set 'upstream.cursor.initial'"
     case .noCredential: "there is no credential; set 'upstream.credential'"
+    case .noCapture(let name):
+      "no message has had a value for '${capture:\(name)}' ('upstream.capture.\(name)')"
+    case .unsafeCapture(let name):
+      "the value of '${capture:\(name)}' has characters that would change the message: control characters, or quotation marks outside of a string"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
     case .notUTF8: "the result is not valid UTF-8, as a text message must be"
     case .key: "the key of an HMAC must have 1 to \(HMACKey.maximumBytes) bytes"

@@ -6,7 +6,7 @@ extension Template {
     _ text: String, in context: Context, environment: [String: String]
   ) throws(TemplateSyntaxError) {
     var reader = TemplateReader(text, context, environment)
-    self.init(description: text, pieces: try reader.read())
+    self = try Template(description: text, pieces: try reader.read()).placingCaptures()
   }
 }
 
@@ -142,6 +142,9 @@ private struct TemplateReader {
     case ("uuid", nil):
       guard context != .value else { throw notAllowedHere(name) }
       return .uuid
+    case ("capture", let name?) where CaptureRule.isValid(name: name):
+      guard context != .value, context != .field else { throw notAllowedHere(name: "capture:\(name)", kind: "capture") }
+      return .capture(name, .encoded)
     case ("raw", let text?), ("string", let text?):
       guard context == .opening || context == .reply else { throw notAllowedHere(name) }
       guard let pointer = JSONPointer(text) else {
@@ -154,19 +157,21 @@ private struct TemplateReader {
       throw TemplateSyntaxError(
         description: """
           '${\(shown)}' is not a placeholder; use ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, ${sequence}, \
-          ${raw:/POINTER}, ${string:/POINTER}, ${uuid}, ${json:…}, ${base64:…}, ${sha256_base64:…}, ${hmac_sha256_hex:KEY:…} or ${hmac_sha256_base64:KEY:…}
+          ${raw:/POINTER}, ${string:/POINTER}, ${capture:NAME}, ${uuid}, ${json:…}, ${base64:…}, ${sha256_base64:…}, ${hmac_sha256_hex:KEY:…} or ${hmac_sha256_base64:KEY:…}
           """)
     }
   }
 
-  private func notAllowedHere(_ name: String) -> TemplateSyntaxError {
+  private func notAllowedHere(_ name: String) -> TemplateSyntaxError { notAllowedHere(name: name, kind: name) }
+
+  private func notAllowedHere(name: String, kind: String) -> TemplateSyntaxError {
     let home =
-      switch name {
+      switch kind {
       case "counter": "in 'upstream.heartbeat.client.message'"
-      case "cursor", "sequence": "in a message"
+      case "cursor", "sequence", "capture": "in a message"
       case "uuid": "in a message, a header field or a query"
       case "credential": "in 'upstream.on_open', 'upstream.on_close' and 'upstream.credential.header'"
-      default: "in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"
+      default: "in 'upstream.on_open', 'upstream.acknowledge' and 'upstream.heartbeat.server.reply'"
       }
     return TemplateSyntaxError(description: "'${\(name)}' is not allowed here, only \(home)")
   }

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// A text that is searched for in messages. The search is linear in the size of the message (Knuth, Morris, Pratt), so
 /// that no message of an upstream can make it slow.
 package struct TextPattern: Hashable, Sendable {
@@ -19,17 +21,29 @@ package struct TextPattern: Hashable, Sendable {
     self.fallbacks = fallbacks
   }
 
-  package func isContained(in payload: Span<UInt8>) -> Bool {
-    if bytes.isEmpty { return true }
-    guard payload.count >= bytes.count else { return false }
+  /// Length of the text, in bytes.
+  var count: Int { bytes.count }
+
+  package func isContained(in payload: Span<UInt8>) -> Bool { end(in: payload) != nil }
+
+  /// The end of the text at the beginning of `payload`; nil if `payload` does not begin with it.
+  func end(atStartOf payload: Span<UInt8>) -> Int? {
+    guard payload.count >= bytes.count, payload.extracting(first: bytes.count).equals(bytes.span) else { return nil }
+    return bytes.count
+  }
+
+  /// The end of the first occurrence of the text; nil if there is none.
+  func end(in payload: Span<UInt8>) -> Int? {
+    if bytes.isEmpty { return 0 }
+    guard payload.count >= bytes.count else { return nil }
     let (bytes, fallbacks) = (bytes.span, fallbacks.span)
     var length = 0
     for index in payload.indices {
       let byte = payload[index]
       while length > 0, bytes[length] != byte { length = fallbacks[length - 1] }
       if bytes[length] == byte { length += 1 }
-      if length == bytes.count { return true }
+      if length == bytes.count { return index + 1 }
     }
-    return false
+    return nil
   }
 }

@@ -17,11 +17,11 @@ package struct TopicSource: Equatable, Sendable {
   /// The first matching rule applies.
   package var rules: [Rule] = []
   /// The location of the topic in other messages; nil if they have no topic.
-  package var pointer: JSONPointer?
+  package var source: ValueSource?
 
   package init() {}
 
-  package var isEmpty: Bool { rules.isEmpty && pointer == nil }
+  package var isEmpty: Bool { rules.isEmpty && source == nil }
 
   /// The topic of a push: the content of a string, or a number or boolean as written. Empty if there is none.
   ///
@@ -29,13 +29,7 @@ package struct TopicSource: Equatable, Sendable {
   /// writes `NaN` for a price, and the text is not validated a second time.
   package func topic(of payload: Span<UInt8>) -> [UInt8] {
     for rule in rules where rule.match.matches(payload) { return Array(rule.topic.utf8) }
-    guard let range = pointer?.find(in: payload) else { return [] }
-    let token = payload.extracting(range)
-    switch token[0] {
-    case UInt8(ascii: "\""): return JSONString.content(of: token) ?? []
-    // An object, an array and null are not topics.
-    case UInt8(ascii: "{"), UInt8(ascii: "["), UInt8(ascii: "n"): return []
-    default: return JSONValidator.isValid(token) ? [UInt8](copying: token) : []
-    }
+    if case .value(let content, _)? = source?.value(in: payload) { return content }
+    return []
   }
 }

@@ -10,12 +10,17 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var server = ServerHeartbeat()
   /// Messages that end the session at the upstream. The first entry that matches applies.
   package var failures: [Failure] = []
+  /// Responses to pushes. The first that matches applies.
+  package var acknowledgements: [Acknowledgement] = []
   package var codec = PayloadCodec.raw
+  package var binary = BinaryMessages.binary
   package var cursor = CursorSource()
   package var topics = TopicSource()
   /// nil if there are no calls.
   package var correlation: Correlation?
   package var subscriptions = SubscriptionRules()
+  /// At most `CaptureRule.maximumCount`, with different names.
+  package var captures: [CaptureRule] = []
   package var credential = CredentialUse()
   package var kind = UpstreamKind.websocket
   package var socketIO = SocketIOSettings()
@@ -30,6 +35,9 @@ package struct UpstreamConventions: Equatable, Sendable {
     package var expect: Matcher?
     /// The message by which the upstream rejects the credentials.
     package var refuse: Matcher?
+    /// The responses by which the upstream reports that it has resumed, so that no push is missing; nil if the step
+    /// does not resume.
+    package var resumed: Matcher?
     package var timeout = TimeSpan.seconds(10)
 
     package init() {}
@@ -40,6 +48,8 @@ package struct UpstreamConventions: Equatable, Sendable {
     /// nil if the gateway sends no heartbeats.
     package var message: Template?
     package var interval = TimeSpan.seconds(30)
+    /// The value that replaces `interval` once it is captured; nil if there is none.
+    package var intervalCapture: CapturedInterval?
     /// The response, which is not passed to clients; nil if none is expected.
     package var expect: Matcher?
     package var timeout = TimeSpan.seconds(10)
@@ -74,6 +84,35 @@ package struct UpstreamConventions: Equatable, Sendable {
     package static let maximumCause = 256
   }
 
+  /// The response to a push.
+  package struct Acknowledgement: Hashable, Sendable {
+    package enum Moment: String, CaseIterable, Sendable {
+      case received
+      /// When the push is stored. Without a store, as `received`.
+      case stored
+    }
+
+    package let match: Matcher
+    package let send: Template
+    package let moment: Moment
+
+    package init(match: Matcher, send: Template, when moment: Moment) {
+      self.match = match
+      self.send = send
+      self.moment = moment
+    }
+
+    /// Maximum number of acknowledgements. Each may scan every push.
+    package static let maximumCount = 16
+  }
+
+  /// How binary messages of the upstream are passed on.
+  package enum BinaryMessages: String, CaseIterable, Sendable {
+    case binary
+    /// As text, if they are UTF-8.
+    case text
+  }
+
   /// The source of `${cursor}`.
   package struct CursorSource: Hashable, Sendable {
     /// The location of the cursor in a push; nil if pushes have no cursor.
@@ -93,8 +132,11 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var examinesMessages: Bool {
     codec != .raw || client.expect != nil || server.match != nil || server.within > .zero || cursor.pointer != nil
       || subscriptions.ended.match != nil || correlation?.ids == .sequence || !failures.isEmpty
-      || onOpen.contains { $0.expect != nil }
+      || !captures.isEmpty || !acknowledgements.isEmpty || binary == .text || onOpen.contains { $0.expect != nil }
   }
+
+  /// The names of the captured values that outlive connections.
+  package var keptCaptures: [String] { captures.filter(\.isKept).map(\.name) }
 
   /// The files to read for a connection.
   package var files: Set<String> {
@@ -106,6 +148,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var templates: [(key: String, template: Template)] {
     let settings: [(key: String, templates: [Template?])] = [
       ("on_open", onOpen.map(\.send)), ("on_close", onClose), ("heartbeat", [client.message, server.reply]),
+      ("acknowledge", acknowledgements.map(\.send)),
       ("credential.header", [credential.header]), ("cursor.initial", [cursor.initial]),
     ]
     return settings.flatMap { setting in setting.templates.compactMap { $0 }.map { (setting.key, $0) } }

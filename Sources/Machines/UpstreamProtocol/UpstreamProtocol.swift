@@ -63,6 +63,16 @@ package protocol UpstreamProtocol: Sendable {
   /// connection. Returns true only once.
   mutating func takeExhaustion() -> Bool
 
+  /// Returns the message that acknowledges the last push; nil if there is none. Called when the push has been passed on
+  /// (`ProtocolCapabilities.acknowledgements`).
+  mutating func takeAcknowledgement(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> PushAcknowledgement?
+
+  /// The captured values of this connection.
+  var captures: [String: CapturedValue] { get }
+  /// Returns the changes of captured values since the last call; nil if there are none.
+  /// (`ProtocolCapabilities.captures`)
+  mutating func takeCaptureNews() -> CaptureNews?
+
   /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
   /// an offset cannot be restored (`ProtocolCapabilities.continuations`).
   var continuations: [String: Continuation] { get }
@@ -97,6 +107,11 @@ extension UpstreamProtocol {
   package var mustForgetCalls: Bool { false }
   package mutating func forgetCalls(except isOpen: (CallID) -> Bool) {}
   package mutating func takeExhaustion() -> Bool { false }
+  package mutating func takeAcknowledgement(
+    _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> PushAcknowledgement? { nil }
+  package var captures: [String: CapturedValue] { [:] }
+  package mutating func takeCaptureNews() -> CaptureNews? { nil }
   package var continuations: [String: Continuation] { [:] }
 }
 
@@ -145,6 +160,8 @@ package struct ProtocolMemory: Sendable {
   /// The data that the upstream needs to restore the state of the last connection, by namespace. Empty while a
   /// connection sends.
   package var recoveries: [String: Continuation] = [:]
+  /// The captured values that outlive connections.
+  package var captures: [String: CapturedValue] = [:]
   /// A random number of the session. It distinguishes tokens of this session from tokens of other sessions.
   package let salt: UInt64
 

@@ -17,7 +17,7 @@ package struct HeartbeatSettings: Sendable, Equatable {
 ///
 /// The value is part of the connection's state, so no heartbeat outlives its socket.
 struct ApplicationHeartbeat: Sendable {
-  private let settings: HeartbeatSettings
+  private var settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
   /// The deadline of the response to our oldest unanswered heartbeat.
   private var awaited: ResponseDeadline?
@@ -32,6 +32,13 @@ struct ApplicationHeartbeat: Sendable {
     self.settings = settings
     lastReceived = now
     nextBeat = settings.interval.map { now + $0 } ?? .distantFuture
+  }
+
+  /// Changes the time between two heartbeats. The next heartbeat follows the last by this time.
+  mutating func change(interval: TimeSpan, now: MonotonicTime) {
+    guard let old = settings.interval else { return }
+    settings.interval = interval
+    nextBeat = max(now, nextBeat + interval - old)
   }
 
   /// Whether heartbeats are sent.

@@ -61,6 +61,19 @@ extension SessionStateMachine {
     setAttempt(attempt)
   }
 
+  /// Called when the upstream has announced the time between two heartbeats of the gateway. They begin at once.
+  package mutating func heartbeatIntervalAnnounced(
+    _ interval: TimeSpan, _ reported: Generation, now: MonotonicTime
+  ) {
+    if let attempt = attempt(reported), attempt.beats == nil {
+      var heartbeat = settings.heartbeat
+      heartbeat.interval = interval
+      heartbeatAnnounced(heartbeat, reported, now: now)
+    } else {
+      withHeartbeat(reported) { $0.change(interval: interval, now: now) }
+    }
+  }
+
   /// Called when the response to the pending setup step has arrived.
   package mutating func setupResponseReceived(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator

@@ -19,6 +19,10 @@ extension SettingSection {
         "fallback_urls", \.fallbackURLs, .webSocketURLs,
         "further URLs of the same upstream, tried in this order when the first fails"),
       upstream(
+        "url_from", \.capturedURL, .captureName, "name of the captured value that is the URL of the next attempt"),
+      upstream(
+        "captured_hosts", \.capturedHosts, .hostPatterns, "hosts that such a URL may have, besides the configured ones"),
+      upstream(
         "url_order", \.session.endpoints.order, .choice,
         "priority: the first URL that works; round-robin: each connection attempt uses the next"),
       upstream(

@@ -19,7 +19,8 @@ extension SettingSection {
     SettingSection(
       settings: messages(upstream) + subscriptions(upstream) + credential(upstream),
       rules: [
-        upstream.rule { $0.conventions.problems.map { SettingProblem($0.key, .none, $0.reason) } }
+        upstream.rule { $0.conventions.problems.map { SettingProblem($0.key, .none, $0.reason) } },
+        upstream.rule { $0.capturedURLProblems },
       ])
   }
 
@@ -39,6 +40,9 @@ extension SettingSection {
         "heartbeat.client.interval", \.conventions.client.interval, .duration(millisecond * 10...day),
         "time between two heartbeat messages"),
       upstream(
+        "heartbeat.client.interval_from", \.conventions.client.intervalCapture, .capturedInterval,
+        "name of the captured value that is this time; empty: none"),
+      upstream(
         "heartbeat.client.expect", \.conventions.client.expect, .matcher,
         "expected response to a heartbeat message; empty: none"),
       upstream(
@@ -55,7 +59,13 @@ extension SettingSection {
       upstream(
         "failure", \.conventions.failures, .failures,
         "messages after which the connection is of no use, each with its cause"),
+      upstream(
+        "acknowledge", \.conventions.acknowledgements, .acknowledgements, "responses to pushes of the upstream",
+        isSecret: true),
+      upstream(
+        "capture", \.conventions.captures, .captures, "values of the upstream's messages for messages of Drawbridge"),
       upstream("payload_codec", \.conventions.codec, .choice, "how the upstream compresses its binary messages"),
+      upstream("binary", \.conventions.binary, .choice, "how binary messages of the upstream are passed on"),
       upstream(
         "cursor.pointer", \.conventions.cursor.pointer, .pointer, "JSON pointer to the value of ${cursor} in a push"),
       upstream(
@@ -64,7 +74,7 @@ extension SettingSection {
         "cursor.initial", \.conventions.cursor.initial, .template(.value), "value before the first push",
         isSecret: true),
       upstream(
-        "topic.pointer", \.conventions.topics.pointer, .pointer, "JSON pointer to the topic of a push; empty: none"),
+        "topic.pointer", \.conventions.topics.source, .places, "where the topic of a push is; empty: none"),
       upstream("topic.rules", \.conventions.topics.rules, .topicRules, "topics of messages that a matcher recognises"),
       upstream(
         "correlation", \.conventions.correlation, .correlation, "where requests and replies have their id, for calls"),

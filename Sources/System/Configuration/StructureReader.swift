@@ -34,6 +34,7 @@ struct StructureReader {
   static let jsonRPC = "jsonrpc"
   static let openingMembers: [ValueSchema.Member] = [
     .init("send", .text), .init("expect", matcherSchema), .init("refuse", strictMatcherSchema),
+    .init("resumed", strictMatcherSchema),
     .init("timeout", .duration(.milliseconds(1)...(.longestParsable))),
   ]
   static var openingKeys: [String] { openingMembers.map(\.name) }
@@ -298,6 +299,150 @@ struct StructureReader {
     return UpstreamConventions.Failure(match: match, cause: cause)
   }
 
+  // MARK: Acknowledgements
+
+  static let acknowledgementMembers: [ValueSchema.Member] = [
+    .init("match", matcherSchema), .init("send", .text),
+    .init("when", .words(UpstreamConventions.Acknowledgement.Moment.allCases.map(\.rawValue))),
+  ]
+
+  func acknowledgements(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> [UpstreamConventions.Acknowledgement] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    guard case .sequence(let items) = node.value else { return [try acknowledgement(node, key)] }
+    guard items.count <= UpstreamConventions.Acknowledgement.maximumCount else {
+      throw fail(node, "'\(key)' has more than \(UpstreamConventions.Acknowledgement.maximumCount) entries")
+    }
+    var result: [UpstreamConventions.Acknowledgement] = []
+    for (index, item) in items.enumerated() { result.append(try acknowledgement(item, "\(key)[\(index)]")) }
+    return result
+  }
+
+  private func acknowledgement(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> UpstreamConventions.Acknowledgement {
+    var match: Matcher?
+    var send: Template?
+    var moment = UpstreamConventions.Acknowledgement.Moment.received
+    for (name, value) in try members(node, key, Self.acknowledgementMembers.map(\.name)) {
+      switch name {
+      case "match": match = try matcher(value, "\(key).match")
+      case "send": send = try template(value, in: .reply, "\(key).send")
+      default:
+        let words = UpstreamConventions.Acknowledgement.Moment.allCases.map(\.rawValue)
+        moment = try word(value, "\(key).when", words) { .init(rawValue: $0) }
+      }
+    }
+    guard let match, let send else {
+      throw fail(
+        node, "'\(key)' needs 'match' and 'send', as in {match: {json_has: /ack}, send: '{\"ack\":${raw:/ack}}'}")
+    }
+    return .init(match: match, send: send, when: moment)
+  }
+
+  // MARK: Captures
+
+  /// One place of a value: a JSON pointer, or the texts around it.
+  static let textPlaceMembers: [ValueSchema.Member] = [
+    .init("prefix", .text), .init("after", .text), .init("until", .text),
+  ]
+  static let placeSchema = ValueSchema.shared(
+    "place", .any([.text, .members(textPlaceMembers), .list(.any([.text, .members(textPlaceMembers)]))]))
+  static let captureMembers: [ValueSchema.Member] = [
+    .init("match", matcherSchema), .init("pointer", placeSchema), .init("show", .boolean), .init("keep", .boolean),
+  ]
+  /// Maximum number of places of a value. Each may scan every message.
+  private static let placeLimit = 8
+
+  func captures(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [CaptureRule] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    guard case .mapping(let pairs) = node.value, pairs.count <= CaptureRule.maximumCount else {
+      throw fail(
+        node,
+        "'\(key)' must have at most \(CaptureRule.maximumCount) names, as in {session: {pointer: /session_id}}")
+    }
+    var result: [CaptureRule] = []
+    for (nameNode, value) in pairs {
+      let name = try scalar(nameNode, key)
+      guard CaptureRule.isValid(name: name) else {
+        throw fail(
+          nameNode,
+          "'\(name)' is not a valid name for '\(key)': use 1 to \(CaptureRule.maximumName) letters, digits, '_' and '-'"
+        )
+      }
+      guard !result.contains(where: { $0.name == name }) else { throw fail(nameNode, "'\(key).\(name)' is set twice") }
+      result.append(try capture(value, "\(key).\(name)", name))
+    }
+    return result
+  }
+
+  private func capture(_ node: YAMLNode, _ key: String, _ name: String) throws(ConfigurationError) -> CaptureRule {
+    var match: Matcher?
+    var source: ValueSource?
+    var (isShown, isKept) = (false, false)
+    for (member, value) in try members(node, key, Self.captureMembers.map(\.name)) {
+      switch member {
+      case "match": match = try matcher(value, "\(key).match")
+      case "pointer": source = try self.source(value, "\(key).pointer")
+      case "show": isShown = try flag(value, "\(key).show")
+      default: isKept = try flag(value, "\(key).keep")
+      }
+    }
+    guard let source else {
+      throw fail(node, "'\(key)' needs 'pointer': the JSON pointer of the value, such as /session_id")
+    }
+    var rule = CaptureRule(name, source, match: match)
+    (rule.isShown, rule.isKept) = (isShown, isKept)
+    return rule
+  }
+
+  private func flag(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Bool {
+    let text = try scalar(node, key)
+    guard let value = Bool(text) else { throw fail(node, "'\(text)' is not valid for '\(key)': use true or false") }
+    return value
+  }
+
+  /// Reads one place of a value, or a list of places. Returns nil for an empty text.
+  func source(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> ValueSource? {
+    guard case .sequence(let items) = node.value else {
+      return try place(node, key).map { ValueSource([$0]) }
+    }
+    guard (1...Self.placeLimit).contains(items.count) else {
+      throw fail(node, "'\(key)' must have 1 to \(Self.placeLimit) places")
+    }
+    var places: [ValueSource.Place] = []
+    for (index, item) in items.enumerated() {
+      guard let place = try place(item, "\(key)[\(index)]") else { throw fail(item, "'\(key)[\(index)]' is empty") }
+      places.append(place)
+    }
+    return ValueSource(places)
+  }
+
+  private func place(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> ValueSource.Place? {
+    guard case .mapping = node.value else { return try pointer(node, key).map { .pointer($0) } }
+    var start: (text: TextPattern, isPrefix: Bool)?
+    var end: TextPattern?
+    for (member, value) in try members(node, key, Self.textPlaceMembers.map(\.name)) {
+      let text = try scalar(value, "\(key).\(member)")
+      switch member {
+      case "until":
+        guard !text.isEmpty else {
+          throw fail(value, "'\(key).until' is empty: leave it out for the rest of the message")
+        }
+        end = TextPattern(text)
+      default:
+        guard start == nil else { throw fail(node, "'\(key)' must have only one of 'prefix' and 'after'") }
+        start = (TextPattern(text), member == "prefix")
+      }
+    }
+    guard let start else {
+      throw fail(
+        node, "'\(key)' needs 'prefix' or 'after': the text before the value, as in {prefix: \"tick \", until: \" \"}")
+    }
+    return .text(after: start.text, isPrefix: start.isPrefix, until: end)
+  }
+
   // MARK: Calls
 
   /// Reads how replies are assigned to calls. Returns nil for an empty text.
@@ -431,6 +576,7 @@ struct StructureReader {
       case "send": message.send = try template(value, in: .opening, "\(key).send")
       case "expect": message.expect = try matcher(value, "\(key).expect")
       case "refuse": message.refuse = try strictMatcher(value, "\(key).refuse")
+      case "resumed": message.resumed = try strictMatcher(value, "\(key).resumed")
       default: message.timeout = try duration(value, "\(key).timeout")
       }
     }
@@ -439,6 +585,9 @@ struct StructureReader {
     }
     guard message.refuse == nil || message.expect != nil else {
       throw fail(node, "'\(key)' has 'refuse' without 'expect': set 'expect' as well")
+    }
+    guard message.resumed == nil || message.expect != nil else {
+      throw fail(node, "'\(key)' has 'resumed' without 'expect': set 'expect' as well")
     }
     return message
   }

@@ -53,6 +53,7 @@ enum StructureText {
       if let send = message.send { members.append(("send", text(of: send))) }
       if let expect = message.expect { members.append(("expect", text(of: expect))) }
       if let refuse = message.refuse { members.append(("refuse", text(of: refuse))) }
+      if let resumed = message.resumed { members.append(("resumed", text(of: resumed))) }
       members.append(("timeout", message.timeout.text))
       return mapping(members)
     }
@@ -69,6 +70,39 @@ enum StructureText {
       mapping([("match", text(of: $0.match)), ("cause", PrintableText.quoted($0.cause))])
     }
     return "[\(items.joined(separator: ", "))]"
+  }
+
+  static func text(of acknowledgements: [UpstreamConventions.Acknowledgement]) -> String {
+    let items = acknowledgements.map {
+      mapping([("match", text(of: $0.match)), ("send", text(of: $0.send)), ("when", $0.moment.rawValue)])
+    }
+    return "[\(items.joined(separator: ", "))]"
+  }
+
+  static func text(of captures: [CaptureRule]) -> String {
+    let items = captures.map { rule in
+      var members: [(String, String)] = []
+      if let match = rule.match { members.append(("match", text(of: match))) }
+      members.append(("pointer", text(of: rule.source)))
+      if rule.isShown { members.append(("show", "true")) }
+      if rule.isKept { members.append(("keep", "true")) }
+      return (rule.name, mapping(members))
+    }
+    return mapping(items)
+  }
+
+  /// One place, or a list of places.
+  static func text(of source: ValueSource) -> String {
+    let places = source.places.map { place in
+      switch place {
+      case .pointer(let pointer): return PrintableText.quoted(pointer.description)
+      case .text(let pattern, let isPrefix, let end):
+        var members = [(isPrefix ? "prefix" : "after", PrintableText.quoted(pattern.text))]
+        if let end { members.append(("until", PrintableText.quoted(end.text))) }
+        return mapping(members)
+      }
+    }
+    return places.count == 1 ? places[0] : "[\(places.joined(separator: ", "))]"
   }
 
   static func text(of correlation: Correlation?) -> String {

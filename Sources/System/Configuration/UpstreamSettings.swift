@@ -16,6 +16,10 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var fallbackURLs: [WebSocketURL] = [] {
     didSet { updateEndpointCount() }
   }
+  /// The name of the captured value that is the URL of the next attempt; nil if there is none.
+  package var capturedURL: String?
+  /// The hosts of captured URLs, besides the configured origins.
+  package var capturedHosts = HostPatterns()
   package var subprotocols: [String] = []
   /// Header fields of the opening request.
   package var fields: [RequestField] = []
@@ -85,8 +89,9 @@ package struct UpstreamSettings: Equatable, Sendable {
     return self != old
   }
 
-  /// Whether the origin of `url` is configured. If it is not, a redirection has led to `url`.
-  package func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
+  /// Whether the origin of `url` is configured, or its host is listed for captured URLs. If not, a redirection has led
+  /// to `url`.
+  package func isConfigured(_ url: WebSocketURL) -> Bool { hasConfiguredOrigin(url) || isListed(url) }
 
   /// Returns the header fields of the opening request to `url`. Configured fields are treated as secrets, except Origin
   /// and User-Agent, and so are sent to configured origins only.

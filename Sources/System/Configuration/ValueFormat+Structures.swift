@@ -75,6 +75,53 @@ extension ValueFormat where Value == [UpstreamConventions.Failure] {
   }
 }
 
+extension ValueFormat where Value == [UpstreamConventions.Acknowledgement] {
+  static var acknowledgements: ValueFormat {
+    let members = ValueSchema.members(StructureReader.acknowledgementMembers, required: ["match", "send"])
+    return .structure(
+      "{match: …, send: a message}, or a list of these", schema: .any([.text, members, .list(members)]),
+      read: StructureReader.acknowledgements, format: StructureText.text(of:))
+  }
+}
+
+extension ValueFormat where Value == ValueSource? {
+  /// One or more places of a value, or empty text for nil.
+  static var places: ValueFormat {
+    .structure(
+      "a JSON pointer such as /data/sequence, the texts around the value, or a list of these",
+      schema: StructureReader.placeSchema, read: StructureReader.source,
+      format: { source in source.map { StructureText.text(of: $0) } ?? PrintableText.quoted("") })
+  }
+}
+
+extension ValueFormat where Value == [CaptureRule] {
+  static var captures: ValueFormat {
+    .structure(
+      "names with their places, such as {session: {pointer: /session_id}}",
+      schema: .any([.text, .pairs(.members(StructureReader.captureMembers, required: ["pointer"]))]),
+      read: StructureReader.captures, format: StructureText.text(of:))
+  }
+}
+
+extension ValueFormat where Value == String? {
+  /// The name of a captured value, or empty text for nil.
+  static var captureName: ValueFormat {
+    .scalar(
+      "the name of a captured value: letters, digits, '_' and '-'",
+      read: { $0.isEmpty ? .some(nil) : CaptureRule.isValid(name: $0) ? $0 : nil },
+      format: { PrintableText.quoted($0 ?? "") })
+  }
+}
+
+extension ValueFormat where Value == CapturedInterval? {
+  static var capturedInterval: ValueFormat {
+    .scalar(
+      "the name of a captured value in milliseconds, or NAME:seconds",
+      read: { $0.isEmpty ? .some(nil) : CapturedInterval($0).map { .some($0) } },
+      format: { PrintableText.quoted($0?.description ?? "") })
+  }
+}
+
 extension ValueFormat where Value == Correlation? {
   static var correlation: ValueFormat {
     .structure(

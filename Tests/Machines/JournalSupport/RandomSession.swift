@@ -111,6 +111,13 @@ package struct RandomSession {
     switch Int.random(in: 0..<9, using: &random) {
     case 8: .desired(isOpen: Bool.random(using: &random))
     case 0: .discontinued
+    case 2 where Bool.random(using: &random):
+      .memory(
+        .captured(
+          name: "c\(Int.random(in: 0..<3, using: &random))",
+          Bool.random(using: &random)
+            ? StoredCapture(value: CapturedValue([0x61], isText: Bool.random(using: &random)), origin: "ws://a:80")
+            : nil))
     case 1: .speaks(Bool.random(using: &random) ? .socketIO : .websocket)
     case 2...4:
       .continued(

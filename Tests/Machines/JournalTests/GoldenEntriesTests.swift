@@ -103,6 +103,13 @@ import UpstreamProtocol
       ("discontinued", .discontinued),
       ("speaks WebSocket", .speaks(.websocket)),
       ("speaks Socket.IO", .speaks(.socketIO)),
+      (
+        "captured",
+        .memory(
+          .captured(
+            name: "url", StoredCapture(value: CapturedValue([0x68, 0xC3, 0xA9], isText: true), origin: "wss://a:443")))
+      ),
+      ("captured nothing", .memory(.captured(name: "url", nil))),
       ("desired open", .desired(isOpen: true)),
       ("desired closed", .desired(isOpen: false)),
       ("consumer put", change(.put(settings, position: 600))),
@@ -188,9 +195,10 @@ import UpstreamProtocol
     }
     #expect(
       Set(Self.entries.map { kind($0.entry) }).subtracting(kinds)
-        // `trimmed` is not stored. `desired` and `closed` are only stored for sessions that a file does not have. The
-        // others would need an hour, or 1,000 dead letters.
-        == ["trimmed", "desired", "closed", "consumer unused", "consumer deadDropped"])
+        // `trimmed` is not stored. `captured` is only stored with `keep: true` in `upstream.capture`. `desired` and
+        // `closed` are only stored for sessions that a file does not have. The others would need an hour, or 1,000 dead
+        // letters.
+        == ["trimmed", "captured", "desired", "closed", "consumer unused", "consumer deadDropped"])
   }
 
   private func kind(_ entry: JournalEntry) -> String {

@@ -1,5 +1,6 @@
 import ByteStreams
 import Calls
+import Continuity
 import JSONCodec
 import Testing
 import UpstreamProtocol
@@ -75,6 +76,59 @@ import UpstreamProtocol
     #expect(receive("timeout 5", &spoken, &memory) == .ended("the upstream ended the session: too late"))
     #expect(receive("tick", &spoken, &memory) == .ended("the upstream ended the session: t"))
     #expect(receive("no timeout", &spoken, &memory) == .push)
+  }
+
+  /// Whether the service has resumed is known with the response to the step, and before the next step.
+  @Test mutating func reportsWhetherTheServiceHasResumed() throws {
+    conventions.onOpen = [.init(), .init()]
+    conventions.onOpen[0].expect = Matcher(anyOf: [[.prefix("new")], [.prefix("resumed")]])
+    conventions.onOpen[0].resumed = Matcher([.prefix("resumed")])
+    conventions.onOpen[1].expect = Matcher([.prefix("ok")])
+    var spoken = PlainProtocol(conventions)
+    #expect(spoken.capabilities.contains([.continuations, .severalMeanings]))
+    #expect(spoken.continuations.values.areComplete)
+    for (response, isResumed) in [("resumed 1", true), ("new 1", false)] {
+      try spoken.prepareSetup(from: 0, memory, now: 0)
+      _ = spoken.beginSetup(step: 0)
+      #expect(receive("push", &spoken, &memory) == .push)
+      var event = receive(response, &spoken, &memory)
+      if !isResumed {
+        guard case .news(let news) = event else { Issue.record("\(event)"); return }
+        #expect(news.isStateLost)
+        let next = spoken.next(&memory)
+        event = try #require(next)
+      }
+      #expect(event == .setupResponse && spoken.next(&memory) == nil)
+      try spoken.prepareSetup(from: 1, memory, now: 0)
+      _ = spoken.beginSetup(step: 1)
+      #expect(receive("ok", &spoken, &memory) == .setupResponse && spoken.next(&memory) == nil)
+    }
+    conventions.onOpen[0].resumed = nil
+    #expect(PlainProtocol(conventions).continuations.isEmpty)
+  }
+
+  @Test mutating func acknowledgesPushes() throws {
+    let id = try #require(JSONPointer("/id"))
+    conventions.captures = [CaptureRule("id", ValueSource(id))]
+    conventions.acknowledgements = [
+      .init(
+        match: Matcher([.prefix("{\"a\"")]), send: try template("a ${raw:/id} ${capture:id}", .reply), when: .stored),
+      .init(match: Matcher([.present(id)]), send: try template("b ${string:/id}", .reply), when: .received),
+    ]
+    var spoken = PlainProtocol(conventions)
+    #expect(spoken.capabilities.contains([.acknowledgements, .examination]))
+    var (acknowledgements, delays): ([String?], [Bool]) = ([], [])
+    for message in ["{\"a\":1,\"id\":\"x\"}", "none", "{\"id\":7}"] {
+      #expect(receive(message, &spoken, &memory) == .push)
+      guard let acknowledgement = try spoken.takeAcknowledgement(memory, now: 0) else { continue }
+      acknowledgements.append(text(acknowledgement.frame.payload))
+      delays.append(acknowledgement.isAfterStoring)
+      #expect(try spoken.takeAcknowledgement(memory, now: 0) == nil)
+    }
+    #expect(acknowledgements == ["a \"x\" x", "b 7"] && delays == [true, false])
+    #expect(receive("{\"a\":1}", &spoken, &memory) == .push)
+    #expect(throws: TemplateError.noValue(at: id)) { try spoken.takeAcknowledgement(memory, now: 0) }
+    #expect(try spoken.takeAcknowledgement(memory, now: 0) == nil)
   }
 
   @Test mutating func rendersItsLastMessages() throws {

@@ -125,7 +125,7 @@ import Testing
       ("${hmac_sha256_base64:${file:/k}}", .opening, "needs a key and a text"),
       ("${hmac_sha256_hex:${credential}:a}", .heartbeat, "only in 'upstream.on_open'"),
       ("${hmac_sha256_hex:${file:/k}:a", .opening, "no closing '}'"),
-      ("${raw:/a}", .heartbeat, "only in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"),
+      ("${raw:/a}", .heartbeat, "only in 'upstream.on_open', 'upstream.acknowledge' and"),
       ("${raw:a}", .reply, "must begin with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),
     ] as [(String, Template.Context, String)])

@@ -7,7 +7,7 @@ import Testing
 @Suite struct TopicSourceTests {
   private func topic(_ payload: String, pointer: String? = nil, rules: [(Matcher.Condition, String)] = []) -> String {
     var source = TopicSource()
-    source.pointer = pointer.flatMap { JSONPointer($0) }
+    source.source = pointer.flatMap { JSONPointer($0) }.map { ValueSource($0) }
     source.rules = rules.map { TopicSource.Rule(match: Matcher([$0.0]), topic: $0.1) }
     #expect(source.isEmpty == (pointer == nil && rules.isEmpty))
     return String(decoding: source.topic(of: Array(payload.utf8).span), as: UTF8.self)

@@ -71,6 +71,32 @@ import Testing
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(10))
   }
 
+  /// The interval may arrive in a setup message, and may change later.
+  @Test func theUpstreamMayAnnounceTheInterval() {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      $0.setup = [SetupStep(expectsResponse: true, timeLimit: .minutes(5))]
+      $0.heartbeat.interval = .seconds(30)
+    }
+    func announce(_ interval: TimeSpan) {
+      session.machine.heartbeatIntervalAnnounced(interval, Generation(1), now: session.now)
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    announce(.seconds(4))
+    #expect(session.wait() == ["beat 1 #1"] && session.waited == .seconds(4))
+    announce(.seconds(4))
+    _ = session.setupResponded(1)
+    #expect(session.wait() == ["beat 2 #1"] && session.waited == .seconds(4))
+    session.pass(.seconds(3))
+    announce(.seconds(10))
+    #expect(session.wait() == ["beat 3 #1"] && session.waited == .seconds(7))
+    session.pass(.seconds(3))
+    announce(.seconds(1))
+    #expect(session.wait() == ["beat 4 #1"] && session.waited == .zero)
+    #expect(session.wait() == ["beat 5 #1"] && session.waited == .seconds(1))
+  }
+
   @Test(arguments: [true, false])
   func anAnnouncedHeartbeatThatIsMissingEndsTheSetup(isOurs: Bool) {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }

@@ -1,7 +1,9 @@
 import ByteStreams
 import UpstreamProtocol
 import JSONCodec
+import Profiles
 import Testing
+import WebSocketCodec
 
 @testable import Configuration
 
@@ -19,10 +21,11 @@ import Testing
             json_has: [/a, /b]
             prefix: "{"
           refuse: {json: {/type: auth_invalid}}
+          resumed: {json: {/type: resumed}}
           timeout: 500ms
         - send: hello
       heartbeat:
-        client: {message: "ping ${counter}", expect: pong}
+        client: {message: "ping ${counter} ${capture:s_1-A}", interval_from: "beat:seconds", expect: pong}
         server:
           match: [ping, {json_has: /ping}]
           reply: '{"pong":${raw:/ping}}'
@@ -30,7 +33,12 @@ import Testing
       failure: [{match: {json: {/a: timeout}}, cause: 'too "late"'}, {match: bye, cause: b}]
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
-      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, 'b"']}, topic: c}]}
+      capture:
+        s_1-A: {match: {json_has: /s}, pointer: [/s, {prefix: 'a "', until: " "}, {after: "\nid:"}], show: true, keep: true}
+        beat: {pointer: /beat}
+      binary: text
+      acknowledge: [{match: {json_has: /ack}, send: '{"ack":${raw:/ack}}', when: stored}, {match: a, send: b}]
+      topic: {pointer: [/channel, {prefix: "t "}], rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}, {match: {contains: [a, 'b"']}, topic: c}]}
       subscriptions: {add: {match: {prefix: "{", graphql: {/q: subscription}}, key: /id}}
       correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}, ids: sequence}
 
@@ -58,7 +66,13 @@ import Testing
     #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
     #expect(conventions.codec == .gzip && conventions.failures.map(\.cause) == ["too \"late\"", "b"])
-    #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 3)
+    #expect(conventions.topics.source?.places.count == 2 && conventions.topics.rules.count == 3)
+    #expect(conventions.onOpen[1].resumed != nil && conventions.binary == .text)
+    #expect(conventions.acknowledgements.map(\.moment) == [.stored, .received])
+    #expect(conventions.client.intervalCapture == CapturedInterval("beat:seconds"))
+    #expect(conventions.captures.map(\.name) == ["s_1-A", "beat"] && conventions.keptCaptures == ["s_1-A"])
+    #expect(conventions.captures[0].isShown && !conventions.captures[1].isShown)
+    #expect(conventions.captures[0].match != nil && conventions.captures[0].source.places.count == 3)
     let correlation = try #require(conventions.correlation)
     #expect(correlation.request.description == "/1" && correlation.ids == .sequence)
     let reply = Correlation.Reply(
@@ -253,6 +267,82 @@ import Testing
       "d.yaml:2:34: 'upstream.subscriptions.ended.match' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
     ),
     (
+      "url_from: b\n  capture: {b: {pointer: /a}}",
+      "d.yaml:2:13: 'upstream.url_from' cannot be used: it needs 'upstream.capture.b' with 'keep: true'"
+    ),
+    (
+      "url_from: b\n  captured_hosts: ['*']\n  capture: {b: {pointer: /a, keep: true}}",
+      "d.yaml:3:19: 'upstream.captured_hosts' cannot be used: '*' would send the secrets of this session to any host: list the hosts"
+    ),
+    (
+      "captured_hosts: [a.example]",
+      "d.yaml:2:19: 'upstream.captured_hosts' cannot be used: it has no effect without 'upstream.url_from'"
+    ),
+    (
+      "on_open: [{send: x, resumed: y}]",
+      "d.yaml:2:13: 'upstream.on_open[0]' has 'resumed' without 'expect': set 'expect' as well"
+    ),
+    (
+      "on_open: [{expect: a, resumed: {contains: c}}]",
+      "d.yaml:2:34: 'upstream.on_open[0].resumed' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
+    ),
+    (
+      "acknowledge: {match: a}",
+      "d.yaml:2:16: 'upstream.acknowledge' needs 'match' and 'send', as in {match: {json_has: /ack}, send: '{\"ack\":${raw:/ack}}'}"
+    ),
+    (
+      "acknowledge: {match: a, send: b, when: later}",
+      "d.yaml:2:42: 'later' is not valid for 'upstream.acknowledge.when': use received, stored"
+    ),
+    (
+      "acknowledge: {match: a, send: '${credential}'}",
+      "d.yaml:2:33: in 'upstream.acknowledge.send': '${credential}' is not allowed here, only in 'upstream.on_open', 'upstream.on_close' and 'upstream.credential.header'"
+    ),
+    (
+      "kind: socketio\n  acknowledge: {match: a, send: b}",
+      "d.yaml:3:16: 'upstream.acknowledge' cannot be used: not possible with 'kind: socketio': events have acknowledgements; use 'upstream.socketio.acks'"
+    ),
+    (
+      "on_open: [{send: 'a ${capture:b}'}]",
+      "d.yaml:2:12: 'upstream.on_open' cannot be used: '${capture:b}' has no rule: set 'upstream.capture.b'"
+    ),
+    (
+      "on_open: [{send: '[${json:${capture:b}}]'}]",
+      "d.yaml:2:20: in 'upstream.on_open[0].send': '${json:…}' around '${capture:b}' must be inside a string: leave it out, since '${capture:…}' is escaped automatically"
+    ),
+    (
+      "heartbeat: {client: {message: a, interval_from: b}}",
+      "d.yaml:2:51: 'upstream.heartbeat.client.interval_from' cannot be used: there is no rule for 'b': set 'upstream.capture.b'"
+    ),
+    (
+      "heartbeat: {client: {message: a, interval_from: 'b:s'}}",
+      "d.yaml:2:51: 'b:s' is not valid for 'upstream.heartbeat.client.interval_from': use the name of a captured value in milliseconds, or NAME:seconds"
+    ),
+    (
+      "capture: {b: {match: c}}",
+      "d.yaml:2:16: 'upstream.capture.b' needs 'pointer': the JSON pointer of the value, such as /session_id"
+    ),
+    (
+      "capture: {'a b': {pointer: /a}}",
+      "d.yaml:2:13: 'a b' is not a valid name for 'upstream.capture': use 1 to 64 letters, digits, '_' and '-'"
+    ),
+    (
+      "capture: {b: {pointer: /a, keep: 1}}",
+      "d.yaml:2:36: '1' is not valid for 'upstream.capture.b.keep': use true or false"
+    ),
+    (
+      "capture: {b: {pointer: {until: a}}}",
+      "d.yaml:2:26: 'upstream.capture.b.pointer' needs 'prefix' or 'after': the text before the value, as in {prefix: \"tick \", until: \" \"}"
+    ),
+    (
+      "capture: {b: {pointer: {prefix: a, after: b}}}",
+      "d.yaml:2:26: 'upstream.capture.b.pointer' must have only one of 'prefix' and 'after'"
+    ),
+    (
+      "capture: {b: {pointer: id}}",
+      "d.yaml:2:26: 'id' is not a JSON pointer: it must begin with '/', as in /data/sequence"
+    ),
+    (
       "topic: {rules: [{match: a}]}",
       "d.yaml:2:19: 'upstream.topic.rules[0]' needs 'match' and a 'topic' of 1 to 256 bytes"
     ),
@@ -298,6 +388,58 @@ import Testing
     } catch {
       #expect(error.errors.count == ConfigurationErrors.limit)
       #expect(error.errors.allSatisfy { $0.message.hasPrefix("unknown key 'upstream.unknown") })
+    }
+  }
+
+  /// A captured URL is input from outside.
+  @Test func capturedURLsLeadOnlyToConfiguredAndListedHosts() throws {
+    func settings(_ url: String) throws -> UpstreamSettings {
+      try load(
+        """
+        upstream:
+          url: \(url)
+          headers: {X-Key: k}
+          url_from: u
+          captured_hosts: ["*.example.gg", 10.0.0.5]
+          capture: {u: {pointer: /u, keep: true}}
+        """
+      ).session.upstream
+    }
+    let secure = try settings("wss://a.example/")
+    func refusal(_ url: String, _ settings: UpstreamSettings) throws -> String? {
+      settings.refusal(ofCapturedURL: try WebSocketURL(url))
+    }
+    for url in ["wss://a.example/x", "wss://b.example.gg:9/", "wss://a.b.EXAMPLE.gg./", "wss://10.0.0.5/"] {
+      #expect(try refusal(url, secure) == nil)
+      let parsed = try WebSocketURL(url)
+      #expect(secure.isConfigured(parsed) && secure.fields(for: parsed).count == 1)
+    }
+    for url in [
+      "wss://example.gg/", "wss://a.example:444/", "wss://badexample.gg/", "wss://a.example.gg.evil.org/",
+      "wss://127.0.0.1/", "wss://a.example.gg@evil.org/", "wss://10.0.0.6/", "wss://evil.org/?a.example.gg",
+    ] {
+      #expect(try refusal(url, secure) == "its host is not in 'upstream.captured_hosts'")
+      let parsed = try WebSocketURL(url)
+      #expect(!secure.isConfigured(parsed) && !secure.fields(for: parsed).contains { $0.name == "X-Key" })
+    }
+    for url in ["ws://a.example/", "ws://b.example.gg/", "ws://10.0.0.5/"] {
+      #expect(try refusal(url, secure) == "it is ws, and a configured URL is wss")
+      #expect(!secure.isConfigured(try WebSocketURL(url)), "a redirection must not lead secrets to ws either")
+    }
+    let plain = try settings("ws://a.example/")
+    #expect(try refusal("ws://b.example.gg/", plain) == nil)
+    #expect(try refusal("wss://b.example.gg/", plain) == nil)
+
+    // A name server chooses the addresses of a listed name. A listed address is allowed.
+    #expect(secure.rules(for: try WebSocketURL("wss://a.example/")) == nil)
+    #expect(secure.rules(for: try WebSocketURL("wss://10.0.0.5/")) == nil)
+    let rules = try #require(secure.rules(for: try WebSocketURL("wss://b.example.gg/")))
+    #expect(rules.refusal(ofHost: "b.example.gg", isProxied: true) == nil)
+    #expect(
+      rules.refusal(of: .ipv4(0x7F00_0001))
+        == "the address is loopback, which is refused unless 'upstream.captured_hosts' has it")
+    for text in ["wss://a.example/\r\nX-Y: z", "wss://a.example/#f", "http://a.example/", "/resume", "", "wss://"] {
+      #expect(throws: WebSocketURLError.self) { try WebSocketURL(text) }
     }
   }
 

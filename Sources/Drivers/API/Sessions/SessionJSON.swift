@@ -48,6 +48,7 @@ extension SessionSnapshot {
       }
       output.append("]")
     }
+    writeCaptures(of: session, into: &output)
     output.append(",\"messages\":{")
     for (index, entry) in ledger.enumerated() {
       output.append(index == 0 ? "\"" : ",\"" as StaticString)
@@ -63,6 +64,22 @@ extension SessionSnapshot {
     output.append("],\"creation\":")
     Self.writeCreation(of: session, now: now, into: &output)
     write(replica, into: &output)
+    output.append("}")
+  }
+
+  private func writeCaptures(of session: Session, into output: inout ByteQueue) {
+    guard let captures = session.upstream.shownCaptures else { return }
+    output.append(",\"captures\":{")
+    for (index, capture) in captures.enumerated() {
+      if index > 0 { output.append(",") }
+      output.append(jsonString: capture.name)
+      output.append(":")
+      switch capture.value?.shown {
+      case nil: output.append("null")
+      case let value? where value.isText: output.append(jsonString: String(decoding: value.content, as: UTF8.self))
+      case let value?: output.append(value.content)
+      }
+    }
     output.append("}")
   }
 

@@ -93,7 +93,7 @@ final class ConnectionAttempt: LoopTask {
     do throws(DialError) {
       var destination = DialDestination(
         host: url.host, port: url.port, authority: url.authority, proxy: proxy, tls: tlsContext,
-        userTimeout: settings.userTimeout, rules: settings.connectionRules)
+        userTimeout: settings.userTimeout, rules: settings.rules(for: url))
       destination.permission = permission
       transport = try await dialer.dial(destination, cancellation, &input) { report(.advanced(AttemptPhase($0))) }
     } catch {

@@ -11,6 +11,9 @@ final class Conversation {
   let capabilities: ProtocolCapabilities
   /// `decompressed` is the last decompressed message, if `receive` reported an `unpackedKind`.
   private(set) var decoder: PayloadDecoder
+  private let readsBinaryAsText: Bool
+  /// Whether the log says that an acknowledgement cannot be created.
+  var hasWarnedOfAcknowledgement = false
 
   /// Returns nil if the settings name no protocol above WebSocket, in which case messages are sent and passed on
   /// unchanged.
@@ -18,10 +21,17 @@ final class Conversation {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype
     capabilities = prototype.capabilities
+    readsBinaryAsText = settings.value.conventions.binary == .text
     decoder = PayloadDecoder(settings.value.conventions.codec, limit: settings.value.limits.messageBytes)
   }
 
   func can(_ capability: ProtocolCapabilities) -> Bool { capabilities.contains(capability) }
+
+  /// The kind with which a message is passed on (`upstream.binary`).
+  func kind(of payload: Span<UInt8>, _ kind: MessageKind) -> MessageKind {
+    guard readsBinaryAsText, !kind.isText, UTF8StreamValidator.isValid(payload) else { return kind }
+    return .text
+  }
 
   /// The result of reading a message of the upstream.
   enum Reading {

@@ -57,13 +57,19 @@ struct SecretMask {
 
 extension SecretMask {
   /// The secrets of one connection, including its attempt.
-  init(of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL, proxy: ProxyURL?) {
+  init(
+    of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL, proxy: ProxyURL?,
+    captures: [String: CapturedValue] = [:]
+  ) {
     var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
     if let credential = values.credential {
       secrets += [String(decoding: credential, as: UTF8.self), PercentEncoder.encode(credential.span)]
     }
     for secret in settings.conventions.declaration?.secrets(values) ?? [] {
       secrets += [String(decoding: secret, as: UTF8.self), PercentEncoder.encode(secret.span)]
+    }
+    for rule in settings.conventions.captures where !rule.isShown {
+      if let value = captures[rule.name] { secrets.append(String(decoding: value.content, as: UTF8.self)) }
     }
     // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {

@@ -45,6 +45,8 @@ final class UpstreamConnection: TurnEndTarget {
   // State that belongs to the owner.
   /// Whether the limiter counts the connection as an attempt in progress at its host.
   var isCountedAttempt = true
+  /// Whether the upstream has sent the URL of this connection (`upstream.url_from`).
+  var hasCapturedURL = false
   /// Whether the connection has become ready, and the subscriptions were sent.
   var hasResubscribed = false
   /// Whether a client's message was sent on this connection, so that the upstream may send responses to clients on it.
@@ -98,7 +100,9 @@ final class UpstreamConnection: TurnEndTarget {
   }
 
   /// Hides this connection's secrets in texts of the upstream.
-  var mask: SecretMask { SecretMask(of: secrets, settings, url: url, proxy: proxy) }
+  var mask: SecretMask {
+    SecretMask(of: secrets, settings, url: url, proxy: proxy, captures: conversation?.state.captures ?? [:])
+  }
 
   /// Starts the attempt.
   func open(with dialer: any Dialer) {

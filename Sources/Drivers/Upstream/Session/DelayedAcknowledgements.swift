@@ -1,13 +1,15 @@
 import ByteStreams
 import Journal
+import UpstreamProtocol
 import UpstreamSession
 
-/// The acknowledgements that a Socket.IO upstream has requested for its events and that are not sent yet. With `acks:
-/// stored`, an acknowledgement is sent when its event is stored, in the order of the events.
+/// The acknowledgements of pushes that are not sent yet. With `acks: stored` of a Socket.IO upstream and with `when:
+/// stored` of `upstream.acknowledge`, an acknowledgement is sent when its push is stored, in the order of the pushes.
 struct DelayedAcknowledgements {
   struct Acknowledgement {
-    let payload: ByteString
-    let namespace: String
+    let frame: ProtocolFrame
+    /// The namespace of the event; nil if the upstream has no namespaces.
+    let namespace: String?
     let connection: Generation
     /// The ticket of the event; nil if the event has not been passed on yet.
     var ticket: JournalTicket?
@@ -19,15 +21,16 @@ struct DelayedAcknowledgements {
   /// acknowledgements pauses by itself long before.
   static var limit: Int { 4_096 }
 
-  private var queue = RingDeque(filler: Acknowledgement(payload: ByteString([]), namespace: "", connection: .none))
+  private var queue = RingDeque(
+    filler: Acknowledgement(frame: ProtocolFrame(ByteString([])), namespace: nil, connection: .none))
   /// The number of acknowledgements without a ticket, which are the last in the queue.
   private var unnumbered = 0
 
   var isEmpty: Bool { queue.isEmpty }
   var isFull: Bool { queue.count >= Self.limit }
 
-  mutating func append(_ payload: ByteString, of namespace: String, on connection: Generation) {
-    queue.append(Acknowledgement(payload: payload, namespace: namespace, connection: connection))
+  mutating func append(_ frame: ProtocolFrame, of namespace: String?, on connection: Generation) {
+    queue.append(Acknowledgement(frame: frame, namespace: namespace, connection: connection))
     unnumbered += 1
   }
 

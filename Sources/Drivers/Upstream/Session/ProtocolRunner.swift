@@ -25,6 +25,10 @@ final class ProtocolRunner {
   /// The number of subscriptions that this session has added to the metric. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
+  /// The kept values that the store does not have yet, and the origin of the upstream that they are from.
+  private var unstoredCaptures: Set<String> = []
+  private var origin = ""
+
   /// The journal of the session; nil if the session is not stored.
   private let journal: (any SessionJournal)?
 
@@ -39,6 +43,7 @@ final class ProtocolRunner {
     self.metrics = metrics
     memory.cursor = resumed.cursor
     memory.recoveries = resumed.recoveries
+    restore(resumed.captures, settings)
     var dropped: [[UInt8]] = []
     for subscription in resumed.subscriptions
     where !memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind) {
@@ -54,6 +59,8 @@ final class ProtocolRunner {
   /// effect with the next connection.
   func reconfigure(_ settings: UpstreamSettings) {
     drop(memory.subscriptions.change(settings.conventions.subscriptions))
+    let kept = settings.conventions.keptCaptures
+    forgetCaptures { !kept.contains($0) }
   }
 
   /// Drops subscriptions that the settings do not permit any more.
@@ -85,7 +92,7 @@ final class ProtocolRunner {
     var memory = memory
     // A client that knows the private id of a connection can claim its state, so only configured origins may get this
     // id.
-    if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
+    if !settings.isConfigured(connection.url) { (memory.recoveries, memory.captures) = ([:], [:]) }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
       return nil
@@ -233,6 +240,70 @@ final class ProtocolRunner {
   /// Forgets the state. Called when another connection begins to send, since the next successor in a hand-over must not
   /// claim this state. Also called when the next connection identifies itself as another client.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
+
+  // MARK: Acknowledgements
+
+  /// The message that acknowledges the last push. Like setup messages, it goes to configured origins only.
+  func takeAcknowledgement(of connection: UpstreamConnection, _ conversation: Conversation) -> PushAcknowledgement? {
+    do throws(TemplateError) {
+      let acknowledgement = try conversation.state.takeAcknowledgement(memory, now: loop.wallClock)
+      return acknowledgement != nil && connection.settings.isConfigured(connection.url) ? acknowledgement : nil
+    } catch {
+      if !conversation.hasWarnedOfAcknowledgement {
+        logger.warning("cannot create a message of 'upstream.acknowledge'", [.text("reason", error.description)])
+      }
+      conversation.hasWarnedOfAcknowledgement = true
+      return nil
+    }
+  }
+
+  // MARK: Captures
+
+  /// The captured values that outlive connections.
+  var keptCaptures: [String: CapturedValue] { memory.captures }
+
+  /// Values of an earlier process. A value of another server is dropped, since it may be a secret of that server.
+  private func restore(_ captures: [String: StoredCapture], _ settings: UpstreamSettings) {
+    memory.captures = captures.mapValues(\.value)
+    let kept = settings.conventions.keptCaptures
+    forgetCaptures { name in
+      !kept.contains(name) || !settings.urls.contains { $0.origin == captures[name]?.origin }
+    }
+  }
+
+  /// Keeps the values that outlive the connection.
+  func keep(_ values: [String: CapturedValue], _ settings: UpstreamSettings) {
+    origin = settings.urls.first?.origin ?? ""
+    for name in settings.conventions.keptCaptures {
+      guard let value = values[name], value != memory.captures[name] else { continue }
+      memory.captures[name] = value
+      if journal != nil { unstoredCaptures.insert(name) }
+    }
+  }
+
+  /// The changes that are not submitted to the store yet.
+  func takeUnstoredCaptures() -> [MemoryChange] {
+    guard !unstoredCaptures.isEmpty else { return [] }
+    defer { unstoredCaptures = [] }
+    return unstoredCaptures.sorted().compactMap { name in
+      memory.captures[name].map { .captured(name: name, StoredCapture(value: $0, origin: origin)) }
+    }
+  }
+
+  /// Forgets all kept values. Called when the next connection identifies itself as another client or leads to another
+  /// server.
+  func forgetCaptures() { forgetCaptures { _ in true } }
+
+  /// Forgets one kept value.
+  func forgetCapture(_ name: String) { forgetCaptures { $0 == name } }
+
+  private func forgetCaptures(where isObsolete: (String) -> Bool) {
+    for name in memory.captures.keys.filter(isObsolete) {
+      memory.captures[name] = nil
+      unstoredCaptures.remove(name)
+      journal?.submit(.memory(.captured(name: name, nil)))
+    }
+  }
 
   // MARK: Heartbeats
 

@@ -78,11 +78,13 @@ extension SessionDriver: SignalTarget {
   private func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
     preparedSettings = settings
-    if handle.restoresState, !isSameClient { forgetState() }
+    if restoresState, !isSameClient { forgetState() }
+    if !isSameClient { runner.forgetCaptures() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox
     merger.settings = settings
     runner.reconfigure(self.settings)
+    showCaptures()
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
     if machine.isReplacementPostponed(now: loop.now) {
       logger.info("a hand-over is in progress: the next hand-over starts when this one is complete", [])

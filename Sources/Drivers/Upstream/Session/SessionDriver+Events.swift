@@ -44,10 +44,11 @@ extension SessionDriver {
     case .upgraded(let agreement):
       endAttempt(connection)
       status.setAgreement(agreement)
-      if handle.restoresState || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
+      if restoresState || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
+      connection.hasCapturedURL = false
       forget(connection)
       redirection = url
       let limit = SessionStateMachine.redirectionLimit
@@ -108,7 +109,10 @@ extension SessionDriver {
     _ kind: MessageKind, time: Int64, from connection: UpstreamConnection, _ conversation: Conversation
   ) {
     let generation = connection.generation
+    let kind = conversation.kind(of: connection.socket.payload, kind)
+    withExtendedLifetime(connection) {}
     var outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
+    if conversation.can(.captures) { noteCaptures(of: connection, conversation) }
     if case .reply(let call, let range, let unpackedKind) = outcome {
       // Replies are passed to calls before the merger gets the message. The merger compares only the contents of
       // replies, and two connections use the same numbers, so it could take two different replies for one.
@@ -129,10 +133,12 @@ extension SessionDriver {
       } else {
         pass(kind, time: time, from: connection)
       }
+      if conversation.can(.acknowledgements) { acknowledgePush(of: connection, conversation) }
     }
     if conversation.can(.anyMessageIsHeartbeat) { machine.heartbeatReceived(generation, now: loop.now) }
     act(on: outcome, of: connection, time: time)
     if conversation.can(.severalMeanings) { actOnRest(of: connection, conversation, time: time) }
+    if conversation.can(.captures) { storeCaptures() }
   }
 
   /// The other meanings of a message. Each may end the connection.
@@ -254,7 +260,8 @@ extension SessionDriver {
   /// The merger has passed on the pushes that it delayed, or only one connection delivers pushes from now on.
   func pushesReleased() {
     sendStoredAcknowledgements()
-    if handle.restoresState, let sending { storeContinuations(of: sending) }
+    if preparedSettings.capabilities.contains(.captures) { storeCaptures() }
+    if restoresState, let sending { storeContinuations(of: sending) }
   }
 
   /// Sends a ping whose pong shows that the connection has delivered its earlier pushes. Does nothing after its closing

@@ -57,7 +57,7 @@ extension SessionDriver {
     }
     if isMissing { sink.connectionLost() }
     // The event is not passed on to clients, so its acknowledgement need not wait until it is stored.
-    if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
+    if let acknowledgement = news.acknowledgement { send(ProtocolFrame(acknowledgement), on: connection.generation) }
   }
 
   /// An optional namespace has not responded in time: the setup continues without it.
@@ -87,13 +87,25 @@ extension SessionDriver {
       event: push.record, handle.journal == nil ? nil : push.recovery, from: connection.generation,
       mayRespond: connection.carriesMessages, time: time)
     guard let acknowledgement = push.acknowledgement else { return }
-    guard handle.journal != nil else { return send(acknowledgement, on: connection.generation) }
-    delayed.append(acknowledgement, of: record.namespace.text(), on: connection.generation)
+    let frame = ProtocolFrame(acknowledgement)
+    guard handle.journal != nil else { return send(frame, on: connection.generation) }
+    delayed.append(frame, of: record.namespace.text(), on: connection.generation)
     sendStoredAcknowledgements()
   }
 
-  private func send(_ acknowledgement: ByteString, on generation: Generation) {
-    _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
+  /// Acknowledges the push that was passed on last (`upstream.acknowledge`).
+  func acknowledgePush(of connection: UpstreamConnection, _ conversation: Conversation) {
+    guard let acknowledgement = runner.takeAcknowledgement(of: connection, conversation) else { return }
+    guard acknowledgement.isAfterStoring, handle.journal != nil else {
+      return send(acknowledgement.frame, on: connection.generation)
+    }
+    delayed.append(acknowledgement.frame, of: nil, on: connection.generation)
+    sendStoredAcknowledgements()
+  }
+
+  private func send(_ acknowledgement: ProtocolFrame, on generation: Generation) {
+    _ = connection(generation)?.send(
+      PriorityMessage(.acknowledgement, kind: acknowledgement.kind, payload: acknowledgement.payload))
   }
 
   /// Sends the acknowledgements of the events that are stored by now. While the store has failed, no acknowledgement is
@@ -106,8 +118,10 @@ extension SessionDriver {
     repeat {
       while let next = delayed.takeFirst(ifStoredIn: journal) {
         // The official server ends a connection that sends a packet to a namespace after the namespace has ended.
-        guard connection(next.connection)?.isJoined(to: next.namespace) == true else { continue }
-        send(next.payload, on: next.connection)
+        guard let connection = connection(next.connection), next.namespace.map(connection.isJoined(to:)) != false else {
+          continue
+        }
+        send(next.frame, on: next.connection)
       }
       // The event may have been stored just before the handle recorded that this session waits, so the loop checks
       // again.
@@ -202,6 +216,7 @@ extension SessionDriver {
   func noteFailedSetup(of connection: UpstreamConnection) {
     guard continuity.isSettingUp(connection.number),
       connection.announced.namespaces.contains(where: { $0.state == .connected || $0.state == .disconnected })
+        || continuity.hasBroughtPushesEarly(connection.number)
     else { return }
     if let sending {
       for namespace in connection.announced.namespaces where !sending.isJoined(to: namespace.name) {
@@ -220,10 +235,26 @@ extension SessionDriver {
     forgetContinuations()
   }
 
-  /// The connection has ended, so the acknowledgements for its events cannot be sent any more.
-  func forgetEvents(of connection: UpstreamConnection) {
+  /// The connection has ended, so the acknowledgements of its pushes cannot be sent any more.
+  func forgetAcknowledgements(of connection: UpstreamConnection) {
+    guard !delayed.isEmpty else { return }
     delayed.connectionEnded(connection.generation)
     resumeReading()
+  }
+
+  /// Whether an upstream may restore the state of a connection on the next.
+  var restoresState: Bool { handle.restoresState || preparedSettings.capabilities.contains(.continuations) }
+
+  /// The connection cannot restore a state. If an earlier connection has left one, it is lost.
+  func discontinue() {
+    if continuity.stateLost() { sink.connectionLost() }
+    guard hasStoredContinuations else { return }
+    hasStoredContinuations = false
+    handle.journal?.submit(.memory(.discontinued))
+  }
+
+  /// The connection has ended, so clients cannot acknowledge its events any more.
+  func forgetEvents(of connection: UpstreamConnection) {
     handle.forgetConnection(connection.generation)
     forgetContinuations()
   }

@@ -46,6 +46,8 @@ final class SessionDriver {
   var isEnding = false
   var continuity: PushContinuity
   var hasWarnedOfPings = false
+  /// Number of attempts in a row that have failed with a captured URL.
+  var capturedURLFailures = 0
   /// Acknowledgements that the upstream gets when its events are stored.
   var delayed = DelayedAcknowledgements()
   /// Whether the journal contains continuations for another process.
@@ -136,7 +138,14 @@ final class SessionDriver {
       preconditionFailure("`apply` starts attempts")
     case .startSending(let generation):
       if let connection = connection(generation) {
-        if handle.restoresState { beginSending(on: connection) } else { continuity.ended(connection.number) }
+        if connection.conversation?.can(.continuations) != true { discontinue() }
+        if restoresState { beginSending(on: connection) } else { continuity.ended(connection.number) }
+        if connection.hasCapturedURL { capturedURLFailures = 0 }
+        if connection.conversation?.can(.captures) == true {
+          keepCaptures(of: connection)
+          storeCaptures()
+          showCaptures()
+        }
         resubscribe(on: connection)
       }
       pump.startSending(on: generation, confirms: (connection(generation)?.settings ?? settings).outbox.confirms)
@@ -199,9 +208,11 @@ final class SessionDriver {
 
   /// Starts an attempt, or returns the time at which the host's limit allows it.
   private func start(_ dial: Dial) -> MonotonicTime? {
+    var captured: WebSocketURL?
+    if case .endpoint(let index) = dial.target { captured = capturedURL(insteadOf: settings.urls[index]) }
     let url =
       switch dial.target {
-      case .endpoint(let index): settings.urls[index]
+      case .endpoint(let index): captured ?? settings.urls[index]
       case .redirection(from: let index): redirection ?? settings.urls[index]
       }
     let key = handle.attemptKey(of: url.server)
@@ -221,6 +232,7 @@ final class SessionDriver {
           { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }
         },
         owner: self, loop: loop)
+      connection.hasCapturedURL = captured != nil
       connections.append(connection)
       // The status shows the sending connection, if there is one.
       if machine.sending == nil { status.show(connection) }
@@ -248,7 +260,8 @@ final class SessionDriver {
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
     if continuity.hasSavedState(of: connection.number) { saveState(of: connection) }
-    if handle.restoresState {
+    forgetAcknowledgements(of: connection)
+    if restoresState {
       noteFailedSetup(of: connection)
       forgetEvents(of: connection)
     } else if machine.sending == nil, continuity.hasBroughtPushesEarly(connection.number),
@@ -259,6 +272,8 @@ final class SessionDriver {
     }
     continuity.ended(connection.number)
     connections.removeAll { $0 === connection }
+    noteCapturedURLFailed(connection)
+    if connection.conversation?.can(.captures) == true { showCaptures() }
     status.connectionEnded(connection)
     merger.ended(connection.generation)
   }

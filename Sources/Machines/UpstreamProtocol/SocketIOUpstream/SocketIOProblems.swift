@@ -21,6 +21,13 @@ extension SocketIOSettings {
       "heartbeat.server",
       "the server announces its heartbeat when a connection opens; leave the setting out")
     refuse(!conventions.onClose.isEmpty, "on_close", "the close frame ends every namespace; leave the setting out")
+    refuse(
+      !conventions.acknowledgements.isEmpty, "acknowledge", "events have acknowledgements; use 'upstream.socketio.acks'"
+    )
+    refuse(conventions.binary != .binary, "binary", "attachments are passed on unchanged; leave the setting out")
+    refuse(
+      conventions.onOpen.contains { $0.resumed != nil }, "on_open",
+      "the server says whether it has restored the state; leave out 'resumed'")
     let own = conventions.onOpen.map(\.send) + [conventions.client.message]
     refuse(
       own.contains { $0?.kind == .binary }, "on_open", "a message of the configuration is an event, which is text")

@@ -63,7 +63,9 @@ package struct SocketIOProtocol: UpstreamProtocol {
     statuses = joined.map { NamespaceStatus(name: $0.name, isRequired: $0.isRequired, state: .connecting) }
   }
 
-  package var capabilities: ProtocolCapabilities { settings.capabilities }
+  package var capabilities: ProtocolCapabilities {
+    settings.capabilities.union(own.capabilities.intersection(.captures))
+  }
   /// The setup step whose response is pending, if any.
   var awaitedStep: Int? { awaited ?? own.awaitedStep.map { $0 + setupSteps } }
   /// The number of setup steps before the steps of `upstream.on_open`.
@@ -102,6 +104,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   private mutating func prepareConnects(_ memory: ProtocolMemory, now: Int64) throws(SetupError) {
     values.now = now
     values.cursor = memory.cursor
+    values.captures = memory.captures
     credentials = []
     for (index, namespace) in joined.enumerated() {
       conversation.setRecovery(memory.recoveries[namespace.name], of: index)
@@ -172,6 +175,12 @@ package struct SocketIOProtocol: UpstreamProtocol {
     awaited = nil
     return true
   }
+
+  // MARK: Captures
+
+  package var captures: [String: CapturedValue] { own.captures }
+
+  package mutating func takeCaptureNews() -> CaptureNews? { own.takeCaptureNews() }
 
   // MARK: Messages of the server
 

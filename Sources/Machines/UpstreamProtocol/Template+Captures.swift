@@ -1,0 +1,102 @@
+import ByteStreams
+import JSONCodec
+
+/// How a captured value is inserted into a message. An upstream chooses the value, so it must not change the structure
+/// of the message around it.
+enum CapturePlace: Hashable, Sendable {
+  /// Inside of another placeholder, which encodes the value.
+  case encoded
+  /// Inside a string of a JSON message: escaped.
+  case string
+  /// Elsewhere in a JSON message: a JSON value. A text gets quotation marks.
+  case value
+  /// Outside of the strings of another message with quotation marks. The value must not contain any.
+  case unquoted
+  /// In an XML message: escaped.
+  case xml
+  /// In a message without quotation marks.
+  case plain
+
+  func write(_ value: CapturedValue, of name: String, into output: inout ByteQueue) throws(TemplateError) {
+    switch self {
+    case .encoded: break
+    case .string:
+      output.append(jsonEscaped: value.content.span)
+      return
+    case .value where value.isText:
+      output.append("\"")
+      output.append(jsonEscaped: value.content.span)
+      output.append("\"")
+      return
+    case .value: break
+    case .xml:
+      guard !value.hasControlCharacters else { throw .unsafeCapture(name) }
+      for byte in value.content {
+        switch byte {
+        case UInt8(ascii: "&"): output.append("&amp;")
+        case UInt8(ascii: "<"): output.append("&lt;")
+        case UInt8(ascii: ">"): output.append("&gt;")
+        case UInt8(ascii: "\""): output.append("&quot;")
+        case UInt8(ascii: "'"): output.append("&apos;")
+        default: output.append(byte)
+        }
+      }
+      return
+    case .unquoted, .plain:
+      // A line break would begin another line of a protocol of lines.
+      guard !value.hasControlCharacters else { throw .unsafeCapture(name) }
+      let hasQuotes = value.content.contains { $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
+      guard self == .plain || !hasQuotes else { throw .unsafeCapture(name) }
+    }
+    output.append(value.content)
+  }
+}
+
+extension CapturedValue {
+  fileprivate var hasControlCharacters: Bool { content.contains { $0 < 0x20 || $0 == 0x7F } }
+}
+
+extension Template {
+  /// The names of all captures in the template.
+  var captures: Set<String> {
+    var result: Set<String> = []
+    Self.visit(pieces) { if case .capture(let name, _) = $0 { result.insert(name) } }
+    return result
+  }
+
+  /// Returns the template with the place of each capture, which depends on the text around it.
+  func placingCaptures() throws(TemplateSyntaxError) -> Template {
+    guard !captures.isEmpty else { return self }
+    let isXML = description.drop { $0.isWhitespace }.first == "<"
+    var scanner = TextScanner(values: [:], form: form)
+    var result: [Piece] = []
+    for piece in pieces {
+      switch piece {
+      case .text(let bytes):
+        scanner.skip(bytes)
+        result.append(piece)
+      case .capture(let name, _):
+        let place: CapturePlace =
+          switch form {
+          case _ where isXML: .xml
+          case .plain: .plain
+          case .json: scanner.isInString ? .string : .value
+          case .quoted: scanner.isInString ? .string : .unquoted
+          }
+        result.append(.capture(name, place))
+      case .json(let inner):
+        // Escaped text is safe only inside a string.
+        let names = Template(description: "", pieces: inner).captures.sorted()
+        guard names.isEmpty || form != .json || scanner.isInString else {
+          throw TemplateSyntaxError(
+            description:
+              "'${json:…}' around '${capture:\(names[0])}' must be inside a string: leave it out, since '${capture:…}' is escaped automatically"
+          )
+        }
+        result.append(piece)
+      default: result.append(piece)
+      }
+    }
+    return Template(description: description, pieces: result, kind: kind)
+  }
+}

@@ -1,0 +1,452 @@
+"""Values of the upstream's messages that later messages repeat (`upstream.capture`)."""
+
+import asyncio
+import json
+
+import pytest
+
+from harness.conventions import ConventionUpstream, listen
+from harness.store_kills import settings
+from harness.waiting import eventually
+
+
+@pytest.fixture
+def convention(start):
+    """`await convention(converse)`: an upstream that runs the coroutine `converse` on each connection."""
+
+    async def convention(converse, **options):
+        return await start(ConventionUpstream(converse, **options))
+
+    return convention
+
+
+JANUS = """
+upstream:
+  capture:
+    session: {match: {json: {/janus: success}}, pointer: /data/id, show: true}
+    url: {pointer: /url, show: true}
+    token: {pointer: /token}
+  on_open:
+    - {send: '{"janus":"create"}', expect: {json: {/janus: success}}, refuse: {json: {/janus: error}}}
+    - {send: '{"janus":"attach","session":${capture:session},"token":"${capture:token}"}'}
+  on_close: '{"janus":"destroy","session":${capture:session}}'
+  heartbeat:
+    client: {message: '{"janus":"keepalive","session":${capture:session}}', interval: 50ms}
+"""
+
+
+async def test_later_messages_repeat_a_value_of_their_connection(convention, gateway_for):
+    gate = asyncio.Event()
+
+    async def converse(conversation):
+        # A number that a double cannot represent, and a token with a quotation mark.
+        number = 7003611442034110 * 10 + len(upstream.conversations)
+        assert await conversation.hear() == '{"janus":"create"}'
+        await conversation.say(f'{{"janus":"success","data":{{"id":{number}}},"token":"t0k\\"en"}}')
+        conversation.number = number
+        while len(conversation.heard) < 4:
+            await conversation.hear()
+        if len(upstream.conversations) == 1:
+            await conversation.say('{"url":"wss://user:secret@example.org/resume?token=t0k"}')
+            await gate.wait()
+            await conversation.close(3000, 'the token t0k"en has expired')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=JANUS)
+    _first, second, *beats = await upstream.has_heard(4)
+    number = upstream.last.number
+    assert json.loads(second) == {"janus": "attach", "session": number, "token": 't0k"en'}
+    assert set(beats) == {f'{{"janus":"keepalive","session":{number}}}'}
+
+    async def shown():
+        return (await gateway.client().session())["captures"]
+
+    async def has_url():
+        return (await shown())["url"] is not None
+
+    await eventually(has_url, what="the URL is captured")
+    assert await shown() == {"session": number, "url": "wss://***@example.org/resume?***"}
+    gate.set()
+    # Each connection has its own value.
+    await upstream.has_conversations(2)
+    heard = await upstream.has_heard(3)
+    assert json.loads(heard[1])["session"] == upstream.last.number == number + 1
+    await gateway.ready()
+    await gateway.stop()
+    assert upstream.last.heard[-1] == f'{{"janus":"destroy","session":{number + 1}}}'
+    assert "the token ***" in gateway.output
+    assert "t0k" not in gateway.output
+    assert "secret" not in gateway.output
+
+
+async def test_a_step_without_its_value_fails_and_is_named(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.hear()
+        await conversation.say(json.dumps({"janus": "success", "token": {"a": "x" * 2_000}}))
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=JANUS, ready=False)
+
+    async def failure():
+        return (await gateway.client().session())["last_failure"]
+
+    await eventually(failure, what="the attempt fails")
+    assert await failure() == (
+        "cannot create opening message 2 ('upstream.on_open[1]'): no message has had a value for "
+        "'${capture:session}' ('upstream.capture.session')"
+    )
+    assert upstream.conversations[0].heard == ['{"janus":"create"}']
+    refused = [record for record in gateway.records if record["message"] == "a value of the upstream is not captured"]
+    assert refused[0]["capture"] == "token"
+    assert refused[0]["reason"] == "it is not a text, number or boolean"
+
+
+BEATS = """
+upstream:
+  capture: {beat: {match: {json: {/op: 10}}, pointer: /d/interval}}
+  on_open: [{expect: {json: {/op: 10}}}, {send: identify, expect: {json: {/op: 0}}}]
+  heartbeat: {client: {message: beat, interval: 10m, interval_from: beat}}
+"""
+
+
+async def test_the_upstream_announces_the_interval_of_heartbeats(convention, gateway_for):
+    async def converse(conversation):
+        # Heartbeats begin before the setup is complete. An interval of zero is not obeyed.
+        await conversation.say('{"op":10,"d":{"interval":0}}')
+        while conversation.heard.count("beat") < 3:
+            await conversation.hear()
+        assert conversation.heard[0] == "identify"
+        await conversation.say('{"op":0}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=BEATS)
+    await gateway.ready()
+    heard = await upstream.has_heard(6)
+    assert set(heard[1:]) == {"beat"}
+
+
+KEPT = """
+upstream:
+  capture:
+    session: {pointer: /session, keep: true}
+    seq: {pointer: /seq, keep: true, show: true}
+    nonce: {pointer: /nonce, show: true}
+  on_open:
+    - {send: hello, expect: {json_has: /nonce}}
+    - {send: 'resume ${capture:session} ${capture:seq} ${capture:nonce}'}
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_kept_value_survives_with_the_push_that_brought_it(convention, gateway_for, tmp_path, killed):
+    async def converse(conversation):
+        await conversation.hear()
+        count = len(upstream.conversations)
+        start = ',"session":"s1","seq":0' if count == 1 else ""
+        await conversation.say(f'{{"nonce":{count}{start}}}')
+        await conversation.hear()
+        if count == 1:
+            await conversation.say('{"seq":41}', '{"seq":42}', '{"other":1}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    env = settings(tmp_path / "store.db")
+    gateway = await gateway_for(upstream, config=KEPT, env=env)
+    assert (await upstream.has_heard(2))[1] == "resume s1 0 1"
+    client = gateway.client()
+    # The setup messages are not pushes. A client that has a push of a stored session has a push that is stored.
+    _pushes, _ = await client.collect(3, "earliest")
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    assert (await upstream.has_heard(2))[1] == "resume s1 42 2"
+    await gateway.ready()
+    if killed:
+        await gateway.kill()
+    else:
+        await gateway.stop()
+    gateway = await gateway_for(upstream, config=KEPT, env=env)
+    await upstream.has_conversations(3)
+    assert (await upstream.has_heard(2))[1] == "resume s1 42 3"
+    await gateway.ready()
+    assert (await gateway.client().session())["captures"] == {"seq": 42, "nonce": 3}
+    await gateway.stop()
+
+    # A value is not sent to another server, which may not be trusted with it.
+    async def other(conversation):
+        await conversation.hear()
+        await conversation.say('{"nonce":9}')
+        await listen(conversation)
+
+    stranger = await convention(other)
+    gateway = await gateway_for(stranger, config=KEPT, env=env, ready=False)
+
+    async def failure():
+        return (await gateway.client().session())["last_failure"]
+
+    await eventually(failure, what="the attempt fails")
+    assert "no message has had a value for '${capture:session}'" in await failure()
+    assert stranger.conversations[0].heard == ["hello"]
+
+
+# -- Resuming ---------------------------------------------------------------------------------------------------------
+
+RESUMING = """
+upstream:
+  cursor: {pointer: /seq, initial: "0"}
+  reconnect: {base: 2ms, maximum: 20ms}
+  on_open:
+    - send: 'start ${cursor}'
+      expect: [welcome, resumed]
+      resumed: resumed
+"""
+
+
+class ResumingService:
+    """Numbers its pushes. On a new connection, it either repeats the missing pushes or starts from the present."""
+
+    def __init__(self):
+        self.last = 0
+        self.resumes = True
+        self.breaks_during_setup = 0
+
+    async def converse(self, conversation):
+        _, after = (await conversation.hear()).split()
+        if self.resumes and int(after) > 0:
+            for number in range(int(after) + 1, self.last + 1):
+                await conversation.say(json.dumps({"seq": number}))
+            if self.breaks_during_setup:
+                self.breaks_during_setup -= 1
+                conversation.connection.transport.abort()
+                return
+            await conversation.say("resumed")
+        else:
+            await conversation.say("welcome")
+        await listen(conversation)
+
+    async def push(self, conversation=None):
+        self.last += 1
+        if conversation:
+            await conversation.say(json.dumps({"seq": self.last}))
+
+
+async def gaps_and_numbers(client, last):
+    """Polls until the push `last` has arrived."""
+    cursor, numbers, gaps = "earliest", [], []
+    while last not in numbers:
+        batch = await client.poll(cursor=cursor, wait=10)
+        gaps += [batch.gap["reason"]] if batch.gap else []
+        numbers += [payload["seq"] for payload in batch.payloads]
+        cursor = batch.cursor
+    return gaps, numbers
+
+
+async def test_a_service_that_resumes_causes_no_gap(convention, gateway_for):
+    service = ResumingService()
+    upstream = await convention(service.converse)
+    gateway = await gateway_for(upstream, config=RESUMING)
+    client = gateway.client()
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(client, 1) == ([], [1])
+    # Pushes that were missed, and an attempt that fails after it has brought some of them.
+    await service.push()
+    service.breaks_during_setup = 1
+    upstream.reset_connections()
+    await upstream.has_conversations(3)
+    await gateway.ready()
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(client, 3) == ([], [1, 2, 3])
+    # The service has forgotten the session.
+    service.resumes = False
+    await service.push()
+    upstream.reset_connections()
+    await upstream.has_conversations(4)
+    await gateway.ready()
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(client, 5) == (["upstream"], [1, 2, 3, 5])
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_a_service_that_resumes_after_a_restart_causes_no_gap(convention, gateway_for, tmp_path, resumes):
+    service = ResumingService()
+    upstream = await convention(service.converse)
+    env = settings(tmp_path / "store.db")
+    gateway = await gateway_for(upstream, config=RESUMING, env=env)
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(gateway.client(), 1) == ([], [1])
+    await gateway.stop()
+    await service.push()
+    service.resumes = resumes
+    gateway = await gateway_for(upstream, config=RESUMING, env=env)
+    await service.push(upstream.last)
+    expected = ([], [1, 2, 3]) if resumes else (["upstream"], [1, 3])
+    assert await gaps_and_numbers(gateway.client(), 3) == expected
+    await gateway.stop()
+    # Without the setting, pushes may be missing after every restart.
+    gateway = await gateway_for(upstream, config="upstream: {}\n", env=env, ready=False)
+    await gateway.ready()
+    await upstream.last.say('{"seq":9}')
+    assert (await gaps_and_numbers(gateway.client(), 9))[0][-1:] == ["upstream"]
+
+
+# -- Acknowledgements -------------------------------------------------------------------------------------------------
+
+ACKNOWLEDGING = """
+upstream:
+  acknowledge: {match: {json_has: /id}, send: '{"ack":${raw:/id}}', when: stored}
+  reconnect: {base: 2ms, maximum: 20ms}
+"""
+
+
+class AcknowledgedService:
+    """Sends each message until it is acknowledged, with at most `window` messages on the way."""
+
+    def __init__(self, count, window=50):
+        self.waiting = list(range(count))
+        self.acknowledged = set()
+        self.window = window
+
+    async def converse(self, conversation):
+        sent = set()
+        while True:
+            for number in self.waiting[: self.window]:
+                if number not in sent:
+                    sent.add(number)
+                    await conversation.say(json.dumps({"id": number}))
+            number = json.loads(await conversation.hear())["ack"]
+            self.acknowledged.add(number)
+            if number in self.waiting:
+                self.waiting.remove(number)
+
+
+async def test_no_acknowledged_push_is_lost_by_kills(convention, gateway_for, tmp_path):
+    service = AcknowledgedService(3_000)
+    upstream = await convention(service.converse)
+    env = settings(tmp_path / "store.db")
+    for killed in range(1, 6):
+        gateway = await gateway_for(upstream, config=ACKNOWLEDGING, env=env, ready=False)
+        goal = 400 * killed
+        await eventually(lambda goal=goal: len(service.acknowledged) >= goal, what=f"{goal} acknowledgements")
+        await gateway.kill()
+    gateway = await gateway_for(upstream, config=ACKNOWLEDGING, env=env)
+    await eventually(lambda: not service.waiting, within=60, what="all messages are acknowledged")
+    numbers, cursor = [], "earliest"
+    while not numbers or set(numbers) != set(range(3_000)):
+        batch = await gateway.client().poll(cursor=cursor, wait=10)
+        numbers += [payload["id"] for payload in batch.payloads]
+        cursor = batch.cursor
+    assert len(service.acknowledged) == 3_000
+    # A window may be repeated after each kill.
+    assert len(numbers) <= 3_000 + 5 * service.window
+
+
+async def test_acknowledgements_follow_their_pushes_in_order(convention, gateway_for):
+    async def converse(conversation):
+        for number in range(5_000):
+            await conversation.say(json.dumps({"id": number} if number % 2 else {"other": number}))
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=ACKNOWLEDGING.replace("stored", "received"))
+    heard = await upstream.has_heard(2_500)
+    assert [json.loads(message)["ack"] for message in heard] == list(range(1, 5_000, 2))
+    batch = await gateway.client().poll(cursor="earliest", wait=10)
+    assert batch.messages, "acknowledged pushes are delivered"
+
+
+async def test_binary_messages_may_be_text_with_topics(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.say(b"MSG a.b 1 5\r\nhello", b"MSG c 1", b'{"channel":"d"}', b"\xff", "MSG e 1")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = 'upstream: {binary: text, topic: {pointer: [/channel, {prefix: "MSG ", until: " "}]}}\n'
+    gateway = await gateway_for(upstream, config=config)
+    client = gateway.client()
+    await client.collect(5, "earliest")
+    batch = await client.poll(cursor="earliest", wait=0)
+    assert [message["topic"] for message in batch.messages] == ["a.b", "c", "d", None, "e"]
+    assert [message["type"] for message in batch.messages] == ["text", "text", "json", "binary", "text"]
+
+
+# -- Captured URLs ----------------------------------------------------------------------------------------------------
+
+CAPTURED_URL = """
+upstream:
+  headers: {X-Key: k3y-of-ours}
+  reconnect: {base: 2ms, maximum: 20ms}
+  url_from: next
+  captured_hosts: [HOSTS]
+  capture: {next: {pointer: /next, keep: true}}
+  on_open: [{send: secret of ours}]
+"""
+
+
+async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_for, tmp_path):
+    async def converse(conversation):
+        await conversation.hear()
+        if len(home.conversations) == 1:
+            await conversation.say(json.dumps({"next": f"{other.url[:5]}user:pw@{other.url[5:]}resume?token=t0k"}))
+        await listen(conversation)
+
+    other = await convention(listen)
+    home = await convention(converse)
+    env = settings(tmp_path / "store.db")
+    gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", "127.0.0.1"), env=env)
+    await gateway.client().collect(1, "earliest")
+    home.reset_connections()
+    assert await other.has_heard(1) == ["secret of ours"]
+    request = other.last.request
+    assert request.path == "/resume?token=t0k"
+    assert request.headers["X-Key"] == "k3y-of-ours"
+    assert "Authorization" not in request.headers
+    await gateway.ready()
+    assert (await gateway.client().session())["upstream"] == f"{other.url}resume"
+    # The store has the URL.
+    await gateway.kill()
+    gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", "127.0.0.1"), env=env)
+    await other.has_conversations(2)
+    await gateway.ready()
+    # After two failed attempts it is dropped.
+    await other.stop()
+    await home.has_conversations(2)
+    await gateway.ready()
+    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    assert [(record["captured"], record["reason"]) for record in dropped] == [
+        (f"{other.url}resume", "2 attempts have failed")
+    ]
+    assert "t0k" not in gateway.output
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "reason"),
+    [
+        ("ws://127.0.0.1:PORT/", "a.example", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://localhost:PORT/", "localhost", "2 attempts have failed"),
+        ("ws://a.example@127.0.0.1:PORT/", "a.example", "its host is not in 'upstream.captured_hosts'"),
+        ("http://127.0.0.1:PORT/", "127.0.0.1", "'http' is not a WebSocket scheme"),
+        ("a secret text", "127.0.0.1", "no scheme"),
+    ],
+)
+async def test_nothing_goes_to_a_captured_url_that_is_not_allowed(convention, gateway_for, url, hosts, reason):
+    async def converse(conversation):
+        await conversation.hear()
+        if len(home.conversations) == 1:
+            await conversation.say(json.dumps({"next": url.replace("PORT", str(other.port))}))
+        await listen(conversation)
+
+    other = await convention(listen)
+    home = await convention(converse)
+    gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", hosts))
+    await gateway.client().collect(1, "earliest")
+    home.reset_connections()
+    await home.has_conversations(2)
+    await gateway.ready()
+    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    assert len(dropped) == 1
+    assert dropped[0]["reason"].startswith(reason)
+    assert dropped[0]["url"] == home.url
+    assert not other.conversations
+    assert "secret text" not in gateway.output

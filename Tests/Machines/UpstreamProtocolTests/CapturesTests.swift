@@ -1,0 +1,170 @@
+import ByteStreams
+import JSONCodec
+import Testing
+import UpstreamProtocol
+
+@Suite struct CapturesTests {
+  private var memory = ProtocolMemory(SubscriptionRules())
+
+  private func rule(_ name: String, _ pointer: String, match: String? = nil, isKept: Bool = false) throws -> CaptureRule
+  {
+    let source = ValueSource(try #require(JSONPointer(pointer)))
+    var rule = CaptureRule(name, source, match: match.map { Matcher([.prefix($0)]) })
+    rule.isKept = isKept
+    return rule
+  }
+
+  private func content(_ frame: ProtocolFrame?) -> String? { frame.map { $0.payload.bytes.text() } }
+
+  private func receive(
+    _ text: String, _ spoken: inout PlainProtocol, _ memory: inout ProtocolMemory
+  ) -> ProtocolEvent {
+    spoken.receive(Array(text.utf8).span, kind: .text, &memory)
+  }
+
+  /// The message `text` after these messages of the upstream, or the error.
+  private func rendered(_ text: String, after messages: String...) throws -> String? {
+    var (conventions, memory) = (UpstreamConventions(), memory)
+    conventions.captures = try [rule("x", "/x"), rule("y", "/y")]
+    conventions.onClose = [try Template(text, in: .closing, environment: [:])]
+    var spoken = PlainProtocol(conventions)
+    for message in messages { _ = receive(message, &spoken, &memory) }
+    do throws(TemplateError) {
+      return content(try spoken.lastMessages(memory, now: 0).first)
+    } catch {
+      return "\(error)"
+    }
+  }
+
+  @Test func insertsTheLastValue() throws {
+    #expect(
+      try rendered(#"{"id":${capture:x}}"#, after: #"{"x":12}"#, #"{"x":9007199254740993}"#)
+        == #"{"id":9007199254740993}"#)
+    #expect(
+      try rendered(#"{"id":"${capture:x}"}"#, after: #"{"x":"aé"}"#, #"{"z":1}"#, #"{"x":null}"#) == #"{"id":"aé"}"#)
+    #expect(try rendered("${capture:x}-${capture:y}", after: #"{"x":true,"y":"b"}"#) == "true-b")
+    #expect(try rendered("${base64:${capture:x}}", after: #"{"x":"\n"}"#) == "Cg==")
+  }
+
+  /// A step that needs a value fails, and does not send an empty text.
+  @Test func reportsAMissingValue() throws {
+    #expect(
+      try rendered("${capture:x}", after: #"{"y":1}"#)
+        == "no message has had a value for '${capture:x}' ('upstream.capture.x')")
+    var conventions = UpstreamConventions()
+    conventions.onOpen = [.init(), .init()]
+    conventions.onOpen[0].expect = Matcher([.prefix("{")])
+    conventions.onOpen[1].send = try Template("${capture:x}", in: .opening, environment: [:])
+    conventions.captures = [try rule("x", "/x")]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = spoken.beginSetup(step: 0)
+    #expect(receive("{}", &spoken, &memory) == .setupResponse)
+    #expect(throws: SetupError(step: 1, reason: .noCapture("x"))) {
+      try spoken.prepareSetup(from: 1, memory, now: 0)
+    }
+    // The response to one step has the value for the next.
+    _ = receive(#"{"x":"s"}"#, &spoken, &memory)
+    try spoken.prepareSetup(from: 1, memory, now: 0)
+    #expect(content(spoken.beginSetup(step: 1).first) == "s")
+  }
+
+  /// The upstream chooses a value, so no value may change the message around it.
+  @Test func valuesCannotChangeTheStructureOfAMessage() throws {
+    let hostile = #"{"x":"\",\"admin\":true,\"y\":\"\u0000\r\n"}"#
+    #expect(
+      try rendered(#"{"id":"${capture:x}"}"#, after: hostile)
+        == #"{"id":"\",\"admin\":true,\"y\":\"\u0000\r\n"}"#)
+    #expect(
+      try rendered(#"{"id":${capture:x}}"#, after: hostile) == #"{"id":"\",\"admin\":true,\"y\":\"\u0000\r\n"}"#)
+    #expect(try rendered(#"{"id":"${json:${capture:x}}"}"#, after: #"{"x":"a\"b"}"#) == #"{"id":"a\"b"}"#)
+    #expect(
+      try rendered("<a id='${capture:x}'/>", after: #"{"x":"'/><b a=\"&\">"}"#)
+        == "<a id='&apos;/&gt;&lt;b a=&quot;&amp;&quot;&gt;'/>")
+    // A line break would begin the next line of a protocol of lines.
+    let unsafe =
+      "the value of '${capture:x}' has characters that would change the message: control characters, or quotation marks outside of a string"
+    for value in [#"a\r\nPUB x"#, #"\u0000"#, #"\u007f"#] {
+      #expect(try rendered("SUB ${capture:x}", after: "{\"x\":\"\(value)\"}") == unsafe)
+      #expect(try rendered("<a>${capture:x}", after: "{\"x\":\"\(value)\"}") == unsafe)
+    }
+    #expect(try rendered(#"SUB ${capture:x} "a""#, after: #"{"x":"a\"b"}"#) == unsafe)
+    #expect(throws: TemplateSyntaxError.self) {
+      try Template("[${json:${capture:x}}]", in: .opening, environment: [:])
+    }
+    for context in [Template.Context.field, .value] {
+      #expect(throws: TemplateSyntaxError.self) { try Template("${capture:x}", in: context, environment: [:]) }
+    }
+  }
+
+  @Test(
+    arguments: [
+      (#"{"x":"\#(String(repeating: "a", count: 1_025))"}"#, CaptureNews.Refusal.tooLong),
+      (#"{"x":"\#(String(repeating: "a", count: 1 << 20))"}"#, .tooLong),
+      (#"{"x":\#(String(repeating: "1", count: 2_000))}"#, .tooLong),
+      (#"{"x":{"a":1}}"#, .noValue), (#"{"x":[1]}"#, .noValue), (#"{"x":nan}"#, .none), (#"{"x":01}"#, .noValue),
+    ] as [(String, CaptureNews.Refusal?)])
+  func refusesOtherValuesOnce(message: String, refusal: CaptureNews.Refusal?) throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = [try rule("x", "/x")]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    #expect(receive(#"{"x":"\#(String(repeating: "é", count: 512))"}"#, &spoken, &memory) == .push)
+    #expect(spoken.takeCaptureNews()?.changed["x"]?.content.count == 1_024)
+    let before = spoken.captures
+    #expect(receive(message, &spoken, &memory) == .push)
+    #expect(spoken.takeCaptureNews()?.refused["x"] == refusal && spoken.captures == before)
+    #expect(receive(message, &spoken, &memory) == .push)
+    #expect(spoken.takeCaptureNews() == nil)
+  }
+
+  @Test func capturesFromMatchingMessagesOnly() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = [try rule("x", "/x", match: #"{"a""#)]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    #expect(spoken.capabilities.contains([.captures, .examination]))
+    _ = receive(#"{"x":1}"#, &spoken, &memory)
+    #expect(spoken.takeCaptureNews() == nil)
+    _ = receive(#"{"a":0,"x":1}"#, &spoken, &memory)
+    _ = receive(#"{"a":0,"x":"1"}"#, &spoken, &memory)
+    #expect(spoken.takeCaptureNews()?.changed == ["x": CapturedValue(Array("1".utf8), isText: true)])
+  }
+
+  /// A connection begins with the values that outlive connections, and not with the other values.
+  @Test func keepsOnlyTheValuesThatOutliveConnections() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = try [rule("x", "/x"), rule("y", "/y", isKept: true)]
+    #expect(conventions.keptCaptures == ["y"])
+    let value = CapturedValue(Array("k".utf8), isText: true)
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    memory.captures = ["x": value, "y": value, "z": value]
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(spoken.captures == ["y": value])
+  }
+
+  @Test func readsTextsAndSeveralPlaces() throws {
+    let source = ValueSource([
+      .pointer(try #require(JSONPointer("/a"))), .pointer(try #require(JSONPointer("/b"))),
+      .text(after: TextPattern("MSG "), isPrefix: true, until: TextPattern(" ")),
+      .text(after: TextPattern("\ndestination:"), isPrefix: false, until: TextPattern("\n")),
+      .text(after: TextPattern("tick"), isPrefix: true, until: nil),
+    ])
+    func value(_ text: String) -> FoundValue { source.value(in: Array(text.utf8).span) }
+    func text(_ text: String) -> FoundValue { .value(Array(text.utf8), isText: true) }
+    #expect(value(#"{"b":"c","a":1}"#) == .value(Array("1".utf8), isText: false))
+    #expect(value(#"{"b":"c"}"#) == text("c"))
+    #expect(value("MSG a.b 1 5") == text("a.b") && value("MSG a.b") == .none && value(" MSG a b") == .none)
+    #expect(value("MESSAGE\nid:1\ndestination:/q\n\nx\ndestination:y\n") == text("/q"))
+    #expect(value("tick") == text("") && value("tic") == .none && value("") == .none)
+  }
+
+  @Test func limitsTheIntervalsOfHeartbeats() throws {
+    func span(_ text: String, _ source: String = "x") -> TimeSpan? {
+      CapturedInterval(source)?.span(CapturedValue(Array(text.utf8), isText: false))
+    }
+    #expect(span("41250") == .milliseconds(41_250) && span("41.25", "x:seconds") == .milliseconds(41_250))
+    #expect(span("0") == .milliseconds(100) && span("1", "x") == .milliseconds(100))
+    #expect(span("1e9") == .minutes(10) && span("1e9", "x:seconds") == .minutes(10) && span("1e308") == .minutes(10))
+    #expect(span("1e309") == nil && span("-1") == nil && span("soon") == nil && span("nan") == nil && span("") == nil)
+    #expect(CapturedInterval("x:minutes") == nil && CapturedInterval("") == nil && CapturedInterval("a b") == nil)
+  }
+}

@@ -245,8 +245,7 @@ class RabbitMQ(Service):
     profile = "stomp"
     program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
     listens_within = 150.0
-    topic = None
-    destination = "/topic/numbers"
+    topic = destination = "/topic/numbers"
 
     def __init__(self, folder):
         super().__init__(folder)

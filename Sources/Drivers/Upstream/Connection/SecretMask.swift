@@ -69,7 +69,10 @@ extension SecretMask {
       secrets += [String(decoding: secret, as: UTF8.self), PercentEncoder.encode(secret.span)]
     }
     for rule in settings.conventions.captures where !rule.isShown {
-      if let value = captures[rule.name] { secrets.append(String(decoding: value.content, as: UTF8.self)) }
+      // `true` and `false` occur by chance.
+      guard let value = captures[rule.name], value.content != Array("true".utf8), value.content != Array("false".utf8)
+      else { continue }
+      secrets.append(String(decoding: value.content, as: UTF8.self))
     }
     // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {

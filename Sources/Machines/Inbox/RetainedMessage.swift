@@ -349,9 +349,10 @@ package struct MessageRenderer: ~Copyable {
   /// buffer of its size.
   private mutating func append(_ content: Span<UInt8>, as kind: RetainedMessage.Kind) {
     guard content.count >= Self.smallestLarge else { return appendPart(content, as: kind) }
-    // This is the whole message unless a text needs escapes, or an event has several large contents.
+    // This is the whole message unless a text needs escapes, or an event has several large contents. For those, the
+    // array grows by itself: a reservation for each would copy the contents before it.
     let size = kind == .binary ? Base64.encodedCount(content.count) : content.count
-    large.reserveCapacity(large.count + scratch.count + size + Self.partBytes / 2)
+    if large.isEmpty { large.reserveCapacity(scratch.count + size + Self.partBytes / 2) }
     var start = 0
     while start < content.count {
       let end = min(start + Self.partBytes, content.count)

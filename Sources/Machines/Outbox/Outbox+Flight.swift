@@ -54,6 +54,10 @@ extension Outbox {
     endImmediate()
   }
 
+  /// Returns messages to the queue although the connection is not blocked: they are sent in the next turn. The messages
+  /// begin at `sequence`.
+  package mutating func returnUnsent(from sequence: UInt64) { returnToQueue(from: sequence) }
+
   private mutating func returnToQueue(from sequence: UInt64) {
     let end = takenEnd
     var count = 0

@@ -276,6 +276,19 @@ struct OutboxFixture {
     #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "a new connection may send the message")
   }
 
+  @Test func ttlZeroWaitsForTheNextTurnIfOnlyTheTurnIsFull() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b", ttl: .zero)
+    #expect(box.take(messages: 1) == ["a"])
+    // The flush passed to the kernel what one turn may pass. The upstream reads.
+    box.outbox.returnUnsent(from: 1)
+    #expect(box.states == "qq")
+    #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
+    #expect(box.take() == ["a", "b", "c"])
+  }
+
   @Test func aReplacementUsesTheRoomOfTheReplacedMessage() {
     var box = OutboxFixture { $0.maximumMessages = 2 }
     box.post("1", topic: "price")

@@ -161,7 +161,8 @@ struct Formats: OptionSet {
   /// Returns the format of the response.
   func negotiate(_ request: borrowing HTTPRequestHead) throws(Problem) -> Representation {
     if isEmpty || self == .chosenByEndpoint { return .text }
-    if self == .json, request.fields.acceptsAllMediaTypes { return .json }
+    // The constant array needs no allocation.
+    if self == .json { return try Representation.negotiate(request, [.json]) }
     let all: [(Formats, Representation)] = [(.text, .text), (.html, .html), (.json, .json), (.yaml, .yaml)]
     return try Representation.negotiate(request, all.filter { contains($0.0) }.map(\.1))
   }

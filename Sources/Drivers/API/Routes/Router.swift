@@ -38,10 +38,14 @@ struct Router {
 
   let table: RouteTable
   private let sessions: SessionDirectory
+  /// The texts for paths that do not exist. They are built once, since clients send such paths often.
+  private let noSuchPath: (ofAPI: String, ofManagement: String)
 
   init(_ table: RouteTable, _ sessions: SessionDirectory) {
     self.table = table
     self.sessions = sessions
+    let management = table.listedPaths(on: .management).filter { !$0.hasPrefix("/v1/") }
+    noSuchPath = (Self.noSuchPath(table.listedPaths(on: .clients)), Self.noSuchPath(management + ["the paths of /v1"]))
   }
 
   /// Whether a path on this listener is a path of the API.
@@ -56,10 +60,11 @@ struct Router {
     let match = table.match(path, on: listeners)
     let isReading = request.method == .get || request.method == .head
     let route = match.flatMap { table.paths[$0.path].route(for: request.method) }
+    // Every path below /errors/ is public, also if no problem type has its name.
+    let isPublic = route.map { table.routes[$0].scope == nil } ?? path.starts(with: "/errors/")
     return Path(
       match: match, listeners: listeners, isOfAPI: Self.isOfAPI(path, on: role),
-      needsNoCredentials: request.method == .options
-        || isReading && route.map { table.routes[$0].scope == nil } ?? false,
+      needsNoCredentials: request.method == .options || isReading && isPublic,
       allowsLinks: route.map { table.routes[$0].allowsLinks } ?? false)
   }
 
@@ -80,7 +85,10 @@ struct Router {
     if found.listeners == .clients, request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(.all)
     }
-    guard let match = found.match else { throw noSuchPath(on: found.listeners) }
+    guard let match = found.match else {
+      let isOfManagement = found.listeners == .management && !found.isOfAPI
+      throw Problem(.notFound, isOfManagement ? noSuchPath.ofManagement : noSuchPath.ofAPI)
+    }
     let entry = table.paths[match.path]
     if entry.needsAllSessions, !(grant?.sessions.isAll ?? true) {
       throw Problem(.insufficientScope, "a reload concerns all sessions, and the credentials do not allow all")
@@ -122,11 +130,8 @@ struct Router {
     return Problem(.methodNotAllowed, detail, .allow(methods))
   }
 
-  private func noSuchPath(on listeners: Route.Listeners) -> Problem {
-    var paths = table.listedPaths(on: listeners)
-    if listeners == .management { paths = paths.filter { !$0.hasPrefix("/v1/") } + ["the paths of /v1"] }
-    let last = paths.removeLast()
-    return Problem(.notFound, "no such path: the paths are \(paths.joined(separator: ", ")) and \(last)")
+  private static func noSuchPath(_ paths: [String]) -> String {
+    "no such path: the paths are \(paths.dropLast().joined(separator: ", ")) and \(paths.last ?? "")"
   }
 
   // MARK: Sessions

@@ -39,9 +39,12 @@ enum ConnectionEvent {
 /// How a flush ended, and which messages of the outbox the flush has not sent.
 enum FlushOutcome {
   case done
-  /// No more bytes can be sent in this turn. The messages `returned` were removed from the output, since the kernel has
-  /// not begun to accept them.
+  /// The kernel accepts no more bytes. The messages `returned` were removed from the output, since the kernel has not
+  /// begun to accept them.
   case blocked(returned: OutputMarks.Returned?)
+  /// The flush has passed as many bytes to the kernel as one turn may pass. The kernel may accept more. The messages
+  /// `returned` were removed from the output, since the flush has not begun to pass them.
+  case paused(returned: OutputMarks.Returned?)
   /// The connection is broken. `firstUnsent` is the first message that the kernel has not accepted completely; nil if
   /// it has accepted all messages.
   case failed(firstUnsent: UInt64?)
@@ -50,8 +53,16 @@ enum FlushOutcome {
   var firstUnsent: UInt64? {
     switch self {
     case .done: nil
-    case .blocked(let returned): returned?.sequence
+    case .blocked, .paused: returned?.sequence
     case .failed(let firstUnsent): firstUnsent
+    }
+  }
+
+  /// The messages that return to the outbox; nil if none returns.
+  var returned: OutputMarks.Returned? {
+    switch self {
+    case .blocked(let returned), .paused(let returned): returned
+    case .done, .failed: nil
     }
   }
 }

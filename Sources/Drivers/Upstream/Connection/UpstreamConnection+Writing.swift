@@ -111,7 +111,7 @@ extension UpstreamConnection {
   /// connection must not wait for the upstream.
   func sendBeforeClose(_ messages: [ProtocolFrame]) -> Int {
     guard isOpen, socket.canSend, !socket.hasReceivedClose, let transport, priority.count == 0,
-      transport.unsent < settings.highWater
+      !isBlocked || transport.unsent < settings.highWater
     else { return 0 }
     for message in messages { write(message.payload.bytes, message.kind, into: transport) }
     return messages.count
@@ -214,14 +214,17 @@ extension UpstreamConnection {
         report(.readingResumes)
         resumeReading()
       }
-      report(.writable(room: min(settings.highWater, Channel.bytesPerFlush) - transport.unsent))
+      // A sixteenth is for the frame headers, so that a batch of small messages is passed to the kernel in one flush.
+      let largest = Channel.bytesPerFlush - Channel.bytesPerFlush / 16
+      report(.writable(room: min(settings.highWater, largest) - transport.unsent))
     }
     let writes = transport.writes
     let result = transport.flush()
     let outcome: FlushOutcome =
       switch result {
       case .done: .done
-      case .blocked, .paused: .blocked(returned: takeBackUnsent())
+      case .blocked: .blocked(returned: takeBackUnsent())
+      case .paused: .paused(returned: takeBackUnsent())
       case .failed: .failed(firstUnsent: marks.firstUnwritten(at: transport.written))
       }
     report(.flushed(outcome))
@@ -268,11 +271,11 @@ extension UpstreamConnection {
   /// The message that the kernel has accepted in part.
   var partiallyWrittenMessage: UInt64? { transport.flatMap { marks.partiallyWritten(at: $0.written) } }
 
-  /// Writes as much of the output as the kernel accepts, before the connection is closed. Returns false if some of the
-  /// output could not be written.
+  /// Writes as much of the output as the kernel accepts in one flush, before the connection is closed. Returns false if
+  /// some of the output is left.
   func flushFinally() -> Bool {
     guard let transport else { return false }
-    let result = transport.flush(atMost: .max)
+    let result = transport.flush()
     reportWritten(of: transport)
     return result == .done
   }

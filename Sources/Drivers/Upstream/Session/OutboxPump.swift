@@ -102,11 +102,16 @@ final class OutboxPump: TimerTarget {
   /// caused; nil if there is no change to store.
   func flushed(_ outcome: FlushOutcome, sent: ((OutboxMessage) -> JournalTicket?)?) {
     var isBlocked = false
-    if case .blocked(let returned) = outcome {
+    switch outcome {
+    case .blocked(let returned):
       isBlocked = true
       mayHaveLosses = true
       handle.update { $0.outbox.block(returning: returned?.sequence) }
       armTimer(includesPermits: false)
+    case .paused(let returned?):
+      // The upstream reads, so messages that must be sent at once wait for the next turn, and do not expire.
+      handle.update { $0.outbox.returnUnsent(from: returned.sequence) }
+    case .done, .paused(nil), .failed: break
     }
     if let sent {
       let firstUnsent = outcome.firstUnsent ?? .max

@@ -28,7 +28,7 @@ extension SessionDriver {
       if machine.sending == generation { fill(connection, room: room) }
     case .flushed(let outcome):
       guard machine.sending == generation else { break }
-      if case .blocked(let returned?) = outcome { merger.sent(-returned.count) }
+      if let returned = outcome.returned { merger.sent(-returned.count) }
       let correlation = settings.conventions.correlation
       pump.flushed(
         outcome, sent: settings.keepsSubscriptions ? { [runner] in runner.recordSent($0, correlation) } : nil)

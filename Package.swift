@@ -53,7 +53,8 @@ func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> T
 /// The built-in profiles.
 let profiles = [
   "plain", "json-rpc", "home-assistant", "obs", "binance", "huobi", "graphql-transport-ws", "phoenix", "socketio",
-  "wamp", "stomp", "xmpp", "jupyter", "ocpp", "nostr",
+  "wamp", "stomp", "nats", "xmpp", "jupyter", "ocpp", "janus", "nostr",
+  "discord", "twitch",
 ]
 
 let package = Package(

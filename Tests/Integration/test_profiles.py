@@ -11,7 +11,7 @@ import re
 import pytest
 from test_services import LARGE, SMALL
 
-from harness.conventions import ConventionUpstream
+from harness.conventions import ConventionUpstream, listen
 from harness.gateway import PROJECT, Gateway, run
 from harness.socketio import SocketIOServer
 from harness.waiting import eventually
@@ -22,7 +22,8 @@ SECRETS = {
     "OBS_PASSWORD": "supersecretpassword",
     "TOKEN": "a token of Jupyter",
     **{"WAMP_REALM": "realm1", "STOMP_LOGIN": "guest", "STOMP_DESTINATION": "/topic/a"},
-    **{"XMPP_DOMAIN": "xmpp.test", "XMPP_USER": "robot"},
+    **{"DISCORD_TOKEN": 'a "token"', "DISCORD_INTENTS": "513"},
+    **{"XMPP_DOMAIN": "xmpp.test", "XMPP_USER": "robot", "NATS_SUBJECT": "orders.>"},
 }
 
 
@@ -567,3 +568,97 @@ async def test_phoenix_refuses_to_join_a_channel(profile):
 
     await eventually(parked, what="the session is parked")
     assert len(upstream.conversations) == 2
+
+
+# -- Discord: a simulation of its documentation ------------------------------------------------------------------------
+
+
+class Discord:
+    """Hello, Identify, Ready, heartbeats in both directions, and the request to reconnect."""
+
+    def __init__(self, token):
+        self.token = token
+
+    async def __call__(self, conversation):
+        async def event(number, name, **data):
+            await conversation.say(json.dumps({"op": 0, "t": name, "s": number, "d": data}))
+
+        await conversation.say('{"op":10,"t":null,"s":null,"d":{"heartbeat_interval":200}}')
+        identify = json.loads(await conversation.hear())
+        while identify["op"] == 1:
+            await conversation.say('{"op":11}')
+            identify = json.loads(await conversation.hear())
+        assert identify["op"] == 2
+        assert identify["d"]["intents"] == 513
+        if identify["d"]["token"] != self.token:
+            await conversation.close(4004, "Authentication failed.")
+            return
+        await event(1, "READY", session_id="s", resume_gateway_url="wss://gateway-us-east1-b.discord.gg")
+        await event(2, "MESSAGE_CREATE", content=f"hello {len(self.token)}")
+        await conversation.say('{"op":1,"d":null}')
+        while True:
+            beat = json.loads(await conversation.hear())
+            assert beat == {"op": 1, "d": 2}
+            await conversation.say('{"op":11}')
+
+
+async def test_discord_is_bridged(profile):
+    gateway, upstream = await profile("discord", Discord(SECRETS["DISCORD_TOKEN"]))
+    (message,) = (await gateway.client().poll(cursor="earliest", wait=30, topic="MESSAGE_CREATE")).payloads
+    assert message["d"] == {"content": "hello 9"}
+    # Identify, the response to the server's heartbeat, and own heartbeats, all with the number of the last event.
+    await upstream.has_heard(4)
+    # Discord asks for a new connection.
+    await upstream.last.say('{"op":7,"t":null,"s":null,"d":null}')
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    assert (await gateway.client().session())["connections"] == 2
+    assert SECRETS["DISCORD_TOKEN"] not in gateway.output
+
+
+async def test_discord_refuses_a_wrong_token(profile):
+    gateway, upstream = await profile("discord", Discord("another"), ready=False)
+
+    async def parked():
+        return (await gateway.client().session())["state"] == "parked"
+
+    await eventually(parked, what="the session is parked")
+    assert len(upstream.conversations) == 2
+
+
+# -- Twitch: a simulation of its documentation -------------------------------------------------------------------------
+
+
+def twitch(kind, *, type="", **payload):
+    subscription = {"subscription_type": type} if type else {}
+    return json.dumps({"metadata": {"message_id": "m", "message_type": kind, **subscription}, "payload": payload})
+
+
+async def test_twitch_is_bridged(profile):
+    async def converse(conversation):
+        number = len(upstreams)
+        upstreams.append(conversation)
+        await conversation.say(
+            twitch(
+                "session_welcome", session={"id": f"session {number}", "status": "connected", "reconnect_url": None}
+            ),
+            twitch("session_keepalive"),
+            twitch("notification", type="stream.online", event={"n": number}),
+        )
+        await listen(conversation)
+
+    upstreams = []
+    gateway, upstream = await profile("twitch", converse, path="ws")
+    client = gateway.client()
+
+    payloads, _ = await client.collect(1, "earliest", topic="stream.online")
+    assert [each["payload"]["event"] for each in payloads] == [{"n": 0}]
+    assert (await client.session())["captures"] == {"session": "session 0"}
+    assert (await client.poll(cursor="earliest", wait=0, topic="session_keepalive")).messages == []
+    # Twitch moves the session: the next connection goes to its address.
+    address = f"{upstream.url}move?id=secret"
+    await upstreams[0].say(twitch("session_reconnect", session={"id": "session 0", "reconnect_url": address}))
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    assert upstream.last.request.path == "/move?id=secret"
+    assert "secret" not in gateway.output

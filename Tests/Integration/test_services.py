@@ -578,8 +578,117 @@ class Jupyter(Service):
         return int(payload["content"]["text"]) if payload["msg_type"] == "stream" else None
 
 
-SMALL = [Aria2, Strawberry, Prosody, CentralSystem]
-LARGE = [RabbitMQ, Crossbar, NostrRelay, Mopidy, Jupyter, HomeAssistant]
+class NATS(Service):
+    title = "NATS"
+    profile = "nats"
+    program = "nats-server"
+    topic = "numbers.new"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self._clients_port = reserve_port()
+
+    def arguments(self):
+        path = self._folder / "nats.conf"
+        path.write_text(
+            f"listen: 127.0.0.1:{self._clients_port}\n"
+            f"websocket {{ host: 127.0.0.1, port: {self.port}, no_tls: true }}\n"
+        )
+        return "--config", path
+
+    @property
+    def environment_of_gateway(self):
+        return {"NATS_SUBJECT": "numbers.>"}
+
+    async def version(self):
+        return await version_of("nats-server")
+
+    async def push(self, number):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._clients_port)
+        writer.write(b'CONNECT {"verbose":false}\r\nPUB numbers.new %d\r\n%d\r\nPING\r\n' % (len(str(number)), number))
+        while await reader.readline() != b"PONG\r\n":
+            pass
+        writer.close()
+
+    def number(self, payload):
+        found = re.search(r"^MSG numbers.new 1 [0-9]+\r\n([0-9]+)\r\n", payload)
+        return int(found[1]) if found else None
+
+
+class Janus(Service):
+    title = "Janus"
+    profile = "janus"
+    program = "janus"
+    topic = "janus.plugin.videoroom"
+    call = '{"janus":"info","transaction":"x"}'
+
+    def arguments(self):
+        folder = self._folder / "janus"
+        folder.mkdir(exist_ok=True)
+        # Plugins and transports that are not needed would open ports, and some end the server if they have no configuration.
+        libraries = Path("/usr/lib", f"{os.uname().machine}-linux-gnu", "janus")
+        disabled = "\n".join(
+            f'{kind}: {{ disable = "{",".join(p.name for p in sorted((libraries / kind).glob("*.so")) if p.name not in kept)}" }}'
+            for kind, kept in (("plugins", "libjanus_videoroom.so"), ("transports", "libjanus_websockets.so"))
+        )
+        (folder / "janus.jcfg").write_text(f"media: {{ ipv6 = false }}\n{disabled}\n")
+        (folder / "janus.transport.websockets.jcfg").write_text(
+            f'general: {{ json = "plain", ws = true, ws_port = {self.port}, ws_ip = "127.0.0.1", wss = false }}\n'
+        )
+        (folder / "janus.plugin.videoroom.jcfg").write_text("room-1: { notify_joining = true, publishers = 6 }\n")
+        return "--configs-folder", folder, "--interface", "127.0.0.1", "--log-stdout"
+
+    @property
+    def configuration(self):
+        """The handle of a plugin on each connection, as the profile shows it, and a room in which it is."""
+        session = '"session_id":${capture:session}'
+        attach = f'{{"janus":"attach","plugin":"{self.topic}",{session},"transaction":"drawbridge-attach"}}'
+        join = '{"request":"join","ptype":"publisher","room":1}'
+        message = f'{{"janus":"message",{session},"handle_id":${{capture:handle}},"body":{join},"transaction":"join"}}'
+        create = {"/janus": "success", "/transaction": "drawbridge-create"}
+        attached = {"/janus": "success", "/transaction": "drawbridge-attach"}
+        return {
+            "upstream": {
+                "on_open": [
+                    {"send": '{"janus":"create","transaction":"drawbridge-create"}', "expect": {"json": create}},
+                    {"send": attach, "expect": {"json": attached}},
+                    {"send": message, "expect": {"json": {"/plugindata/data/videoroom": "joined"}}},
+                ],
+                "capture": {
+                    "session": {"match": {"json": create}, "pointer": "/data/id", "show": True},
+                    "handle": {"match": {"json": attached}, "pointer": "/data/id", "show": True},
+                },
+            }
+        }
+
+    async def version(self):
+        return await version_of("janus")
+
+    def replied(self, response):
+        return response["janus"] == "server_info" and response["transaction"] == "x"
+
+    async def push(self, number):
+        async with aiohttp.ClientSession() as http, http.ws_connect(self.url, protocols=["janus-protocol"]) as client:
+
+            async def ask(**request):
+                await client.send_json({**request, "transaction": "t"})
+                while (reply := await client.receive_json()).get("janus") not in ("success", "event"):
+                    pass
+                return reply
+
+            session = (await ask(janus="create"))["data"]["id"]
+            handle = (await ask(janus="attach", plugin=self.topic, session_id=session))["data"]["id"]
+            body = {"request": "join", "ptype": "publisher", "room": 1, "display": str(number)}
+            joined = await ask(janus="message", session_id=session, handle_id=handle, body=body)
+            assert joined["plugindata"]["data"]["videoroom"] == "joined", joined
+
+    def number(self, payload):
+        joining = payload.get("plugindata", {}).get("data", {}).get("joining", {})
+        return int(joining["display"]) if "display" in joining else None
+
+
+SMALL = [Aria2, NATS, Strawberry, Prosody, CentralSystem]
+LARGE = [RabbitMQ, Crossbar, NostrRelay, Mopidy, Janus, Jupyter, HomeAssistant]
 
 
 @pytest.mark.parametrize("service", SMALL, ids=lambda service: service.title)

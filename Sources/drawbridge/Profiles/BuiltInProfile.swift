@@ -32,12 +32,21 @@ struct BuiltInProfile: Sendable {
     BuiltInProfile(
       name: "stomp", summary: "STOMP 1.2: RabbitMQ, ActiveMQ, Artemis, Spring", text: PackageResources.stomp_yaml),
     BuiltInProfile(
+      name: "nats", summary: "NATS servers: a subscription, in text", text: PackageResources.nats_yaml),
+    BuiltInProfile(
       name: "xmpp", summary: "XMPP servers: Prosody, ejabberd, Openfire", text: PackageResources.xmpp_yaml),
     BuiltInProfile(
       name: "jupyter", summary: "the channels of a Jupyter kernel", text: PackageResources.jupyter_yaml),
     BuiltInProfile(
       name: "ocpp", summary: "OCPP-J: a charge point at its central system", text: PackageResources.ocpp_yaml),
+    BuiltInProfile(
+      name: "janus", summary: "Janus WebRTC server: session, keep-alive, calls", text: PackageResources.janus_yaml),
     BuiltInProfile(name: "nostr", summary: "Nostr relays", text: PackageResources.nostr_yaml),
+    BuiltInProfile(
+      name: "discord", summary: "the Discord Gateway: login and heartbeats of a bot",
+      text: PackageResources.discord_yaml),
+    BuiltInProfile(
+      name: "twitch", summary: "Twitch EventSub: session, keep-alive, moves", text: PackageResources.twitch_yaml),
     BuiltInProfile(name: "socketio", summary: "Socket.IO servers", text: PackageResources.socketio_yaml),
   ]
 

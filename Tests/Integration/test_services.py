@@ -625,7 +625,7 @@ class Janus(Service):
     def arguments(self):
         folder = self._folder / "janus"
         folder.mkdir(exist_ok=True)
-        # Plugins and transports that are not needed would open ports, and some end the server if they have no configuration.
+        # Other plugins and transports would open ports, and some end the server without a configuration.
         libraries = Path("/usr/lib", f"{os.uname().machine}-linux-gnu", "janus")
         disabled = "\n".join(
             f'{kind}: {{ disable = "{",".join(p.name for p in sorted((libraries / kind).glob("*.so")) if p.name not in kept)}" }}'

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import signal
+from http import HTTPStatus
 
 import pytest
 
 from harness.conventions import ConventionUpstream, listen
+from harness.ports import reserve_port
 from harness.store_kills import settings
 from harness.waiting import eventually
 
@@ -191,6 +194,64 @@ async def test_a_kept_value_survives_with_the_push_that_brought_it(convention, g
     assert stranger.conversations[0].heard == ["hello"]
 
 
+OF_A_CLIENT = """
+upstream:
+  headers: {X-Client: alice}
+  capture: {seq: {pointer: /seq, keep: true, show: true}}
+  on_open: [{expect: ok}]
+"""
+
+
+def is_of_bob(conversation):
+    return conversation.request.headers["X-Client"] == "bob"
+
+
+async def test_a_client_gets_no_kept_values_of_another_client_after_a_reload(convention, gateway_for):
+    gate = asyncio.Event()
+
+    async def converse(conversation):
+        if is_of_bob(conversation):
+            await gate.wait()
+        await conversation.say("ok")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=OF_A_CLIENT)
+    client = gateway.client()
+    first = upstream.last
+    await first.say('{"seq":1}')
+    await client.collect(1, "earliest")
+    gateway.rewrite(OF_A_CLIENT.replace("alice", "bob"))
+    gateway.signal(signal.SIGHUP)
+    await upstream.has_conversations(2)
+    # The new connection is being set up, and the old connection still sends.
+    await first.say('{"seq":2}')
+    await client.collect(2, "earliest")
+    gate.set()
+
+    async def has_no_value():
+        return (await client.session())["captures"] == {"seq": None}
+
+    await eventually(has_no_value, what="the new connection sends, and has no value")
+
+
+async def test_a_client_gets_no_kept_values_of_another_client_after_a_restart(convention, gateway_for, tmp_path):
+    async def converse(conversation):
+        await conversation.say("ok")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    env = settings(tmp_path / "store.db")
+    for name, value in [("alice", None), ("alice", 1), ("bob", None), ("alice", None)]:
+        gateway = await gateway_for(upstream, config=OF_A_CLIENT.replace("alice", name), env=env)
+        client = gateway.client()
+        assert (await client.session())["captures"] == {"seq": value}
+        if len(upstream.conversations) == 1:
+            await upstream.last.say('{"seq":1}')
+            await client.collect(1, "earliest")
+        await gateway.stop()
+
+
 # -- Resuming ---------------------------------------------------------------------------------------------------------
 
 RESUMING = """
@@ -250,11 +311,10 @@ async def test_a_service_that_resumes_causes_no_gap(convention, gateway_for):
     client = gateway.client()
     await service.push(upstream.last)
     assert await gaps_and_numbers(client, 1) == ([], [1])
-    # Pushes that were missed, and an attempt that fails after it has brought some of them.
+    # A push that was missed.
     await service.push()
-    service.breaks_during_setup = 1
     upstream.reset_connections()
-    await upstream.has_conversations(3)
+    await upstream.has_conversations(2)
     await gateway.ready()
     await service.push(upstream.last)
     assert await gaps_and_numbers(client, 3) == ([], [1, 2, 3])
@@ -262,7 +322,7 @@ async def test_a_service_that_resumes_causes_no_gap(convention, gateway_for):
     service.resumes = False
     await service.push()
     upstream.reset_connections()
-    await upstream.has_conversations(4)
+    await upstream.has_conversations(3)
     await gateway.ready()
     await service.push(upstream.last)
     assert await gaps_and_numbers(client, 5) == (["upstream"], [1, 2, 3, 5])
@@ -289,6 +349,82 @@ async def test_a_service_that_resumes_after_a_restart_causes_no_gap(convention, 
     await gateway.ready()
     await upstream.last.say('{"seq":9}')
     assert (await gaps_and_numbers(gateway.client(), 9))[0][-1:] == ["upstream"]
+
+
+RESUMING_CLIENT = "log: {level: debug}\n" + RESUMING.replace("upstream:", "upstream:\n  headers: {X-Client: alice}")
+
+
+async def test_another_client_does_not_resume_after_a_reload_without_a_connection(convention, gateway_for):
+    service, refuses = ResumingService(), False
+
+    def judge(connection, _request):
+        return connection.respond(HTTPStatus.INTERNAL_SERVER_ERROR, "") if refuses else None
+
+    upstream = await convention(service.converse, process_request=judge)
+    gateway = await gateway_for(upstream, config=RESUMING_CLIENT)
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(gateway.client(), 1) == ([], [1])
+    refuses = True
+    upstream.reset_connections()
+
+    async def is_disconnected():
+        return (await gateway.client().session())["state"] != "ready"
+
+    await eventually(is_disconnected, what="the connection is lost")
+    gateway.rewrite(RESUMING_CLIENT.replace("alice", "bob"))
+    gateway.signal(signal.SIGHUP)
+    await gateway.logs(lambda record: "reload" in record["message"], what="a reload")
+    refuses = False
+    await upstream.has_conversations(2)
+    assert is_of_bob(upstream.last)
+    await gateway.ready()
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(gateway.client(), 2) == (["upstream"], [1, 2])
+
+
+async def test_another_client_does_not_resume_after_a_restart(convention, gateway_for, tmp_path):
+    service = ResumingService()
+    upstream = await convention(service.converse)
+    env = settings(tmp_path / "store.db")
+    gateway = await gateway_for(upstream, config=RESUMING_CLIENT, env=env)
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(gateway.client(), 1) == ([], [1])
+    await gateway.stop()
+    gateway = await gateway_for(upstream, config=RESUMING_CLIENT.replace("alice", "bob"), env=env)
+    await service.push(upstream.last)
+    assert await gaps_and_numbers(gateway.client(), 2) == (["upstream"], [1, 2])
+
+
+@pytest.mark.parametrize("end", ["the attempt fails", "the gateway is killed"])
+async def test_an_attempt_that_brings_pushes_before_it_resumes_may_cause_a_gap(convention, gateway_for, tmp_path, end):
+    async def converse(conversation):
+        count = len(upstream.conversations)
+        heard = await conversation.hear()
+        if count == 2:
+            # A push of the present. The service has not said yet whether it has sent the pushes before.
+            await conversation.say('{"seq":9}')
+            await gate.wait()
+            conversation.connection.transport.abort()
+            return
+        # The third connection resumes behind the missing pushes.
+        assert heard == ("start 0" if count == 1 else "start 9")
+        await conversation.say("welcome" if count == 1 else "resumed", json.dumps({"seq": 1 if count == 1 else 10}))
+        await listen(conversation)
+
+    gate = asyncio.Event()
+    upstream = await convention(converse)
+    env = settings(tmp_path / "store.db", sync="always")
+    gateway = await gateway_for(upstream, config=RESUMING, env=env)
+    assert await gaps_and_numbers(gateway.client(), 1) == ([], [1])
+    upstream.reset_connections()
+    assert await gaps_and_numbers(gateway.client(), 9) == ([], [1, 9])
+    if end == "the gateway is killed":
+        await gateway.kill()
+        gateway = await gateway_for(upstream, config=RESUMING, env=env)
+    gate.set()
+    gaps, numbers = await gaps_and_numbers(gateway.client(), 10)
+    assert numbers == [1, 9, 10]
+    assert gaps == ["upstream"]
 
 
 # -- Acknowledgements -------------------------------------------------------------------------------------------------
@@ -356,6 +492,23 @@ async def test_acknowledgements_follow_their_pushes_in_order(convention, gateway
     assert batch.messages, "acknowledged pushes are delivered"
 
 
+@pytest.mark.parametrize("moment", ["stored", "received"])
+async def test_large_acknowledgements_are_not_sent(convention, gateway_for, tmp_path, moment):
+    async def converse(conversation):
+        for number in range(10):
+            await conversation.say(json.dumps({"id": "x" * 5_000}), json.dumps({"id": number}))
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = ACKNOWLEDGING.replace("stored", moment)
+    gateway = await gateway_for(upstream, config=config, env=settings(tmp_path / "store.db"))
+    heard = await upstream.has_heard(10)
+    assert [json.loads(message)["ack"] for message in heard] == list(range(10))
+    _pushes, _ = await gateway.client().collect(20, "earliest")
+    refused = [record for record in gateway.records if record["message"].startswith("a push is not acknowledged")]
+    assert [record["reason"] for record in refused] == ["it has 5010 bytes; the maximum is 4096"]
+
+
 async def test_binary_messages_may_be_text_with_topics(convention, gateway_for):
     async def converse(conversation):
         await conversation.say(b"MSG a.b 1 5\r\nhello", b"MSG c 1", b'{"channel":"d"}', b"\xff", "MSG e 1")
@@ -415,9 +568,38 @@ async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_fo
     await gateway.ready()
     dropped = [record for record in gateway.records if "is not used" in record["message"]]
     assert [(record["captured"], record["reason"]) for record in dropped] == [
-        (f"{other.url}resume", "2 attempts have failed")
+        (f"{other.url}resume", "2 attempts have failed or brought no push")
     ]
     assert "t0k" not in gateway.output
+
+
+@pytest.mark.parametrize("end", ["redirects", "refuses", "closes"])
+async def test_a_captured_url_that_does_not_work_does_not_block_the_configured_url(convention, gateway_for, end):
+    async def converse(conversation):
+        await conversation.hear()
+        if len(home.conversations) == 1:
+            await conversation.say(json.dumps({"next": f"{other.url}resume"}))
+        await listen(conversation)
+
+    def judge(connection, _request):
+        if end == "closes":
+            return None
+        if end == "refuses":
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "")
+        response = connection.respond(HTTPStatus.TEMPORARY_REDIRECT, "")
+        response.headers["Location"] = f"http://127.0.0.1:{reserve_port()}/"
+        return response
+
+    async def close(_conversation):
+        pass
+
+    other = await convention(close, process_request=judge)
+    home = await convention(converse)
+    gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", "127.0.0.1"))
+    await gateway.client().collect(1, "earliest")
+    home.reset_connections()
+    await home.has_conversations(2)
+    await gateway.ready()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ package struct WebSocketURL: Hashable, Sendable {
   }
 
   /// This URL with other credentials.
-  func with(credentials: String?) -> WebSocketURL {
+  package func with(credentials: String?) -> WebSocketURL {
     var url = self
     url.http.credentials = credentials
     return url

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Dialing
+import Digests
 import Journal
 import Outbox
 import TLSEngine
@@ -49,6 +50,10 @@ package final class PreparedSettings: Sendable {
     self.init(value, declaration, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
   }
 
+  /// The identity of these settings' client for the server (`UpstreamSettings.isSameClient`), for the store. It is the
+  /// same in every process.
+  let client: [UInt8]
+
   private init(
     _ value: UpstreamSettings, _ declaration: (any ProtocolDeclaration)?, _ tlsContext: RefreshableTLSContext?
   ) {
@@ -65,6 +70,7 @@ package final class PreparedSettings: Sendable {
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.tlsContext = tlsContext
+    client = value.client
   }
 
   /// The capabilities of the protocol; none for plain messages.

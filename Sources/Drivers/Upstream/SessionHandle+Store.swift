@@ -52,6 +52,8 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if the upstream restores this state.
   private(set) var mayBeContinued = false
+  /// Whether the stored state is from another client or for another protocol, so that it must not be used.
+  private(set) var isOfOtherClient = false
   /// The captured values that outlive connections.
   private(set) var captures: [String: StoredCapture] = [:]
   /// The base of the ids of calls that are events: an id is this base plus the number of the message. The base makes
@@ -60,15 +62,36 @@ struct ResumedProtocol: Sendable {
   /// base is 20 bits of the term, followed by 32 zero bits, so JavaScript represents the ids exactly.
   private(set) var callIDBase: UInt64 = 0
 
+  /// The key of the client in the stored continuations. No namespace has this name.
+  private static var clientKey: String { "" }
+
+  /// The continuations of a connection in their stored form, with the client to which they belong.
+  static func stored(_ continuations: [String: Continuation], of settings: PreparedSettings) -> [JournalEntry] {
+    guard !continuations.isEmpty else { return [] }
+    var continuations = continuations
+    continuations[clientKey] = Continuation(pid: settings.client, offset: [])
+    return continuations.sorted { $0.key < $1.key }.map { .memory(.continued(namespace: $0.key, $0.value)) }
+  }
+
   /// Ignores data that was stored for another protocol, since the configured protocol cannot read it.
-  init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
+  init(_ restored: RestoredSession?, _ settings: PreparedSettings) {
     if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
-    guard let restored, restored.memory.kind == kind else { return }
+    guard let restored else { return }
+    mayBeContinued = restored.mayBeContinued
+    guard restored.memory.kind == settings.kind else {
+      isOfOtherClient = true
+      return
+    }
     cursor = restored.memory.cursor
     subscriptions = restored.memory.subscriptions
     captures = restored.memory.captures
-    mayBeContinued = restored.mayBeContinued
-    recoveries = restored.memory.continuations.filter { $0.value.offset != nil }
+    let continuations = restored.memory.continuations
+    // Earlier versions have stored no client.
+    if let client = continuations[Self.clientKey], client.pid != settings.client {
+      isOfOtherClient = true
+    } else {
+      recoveries = continuations.filter { $0.value.offset != nil && $0.key != Self.clientKey }
+    }
   }
 }
 

@@ -147,7 +147,7 @@ package final class SessionHandle: Sendable {
     journal = opened?.journal
     keyClock = opened.map { KeyClock($0.restored.keys, at: .present) }
     opensAtStart = opened?.restored.isOpenDesired ?? true
-    resumed = ResumedProtocol(opened?.restored, settings.kind)
+    resumed = ResumedProtocol(opened?.restored, settings)
     self.owner = owner
     self.lineLimiter = lineLimiter
     self.settings = settings

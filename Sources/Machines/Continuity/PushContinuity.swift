@@ -14,6 +14,10 @@ package struct PushContinuity: Sendable {
   /// The connection whose state was saved when it stopped sending. `isComplete`: no push is missing if the upstream
   /// restores this state.
   private var saved: (connection: UInt64, isComplete: Bool)?
+  /// Whether an attempt has moved the cursor of the session by pushes that arrived before the upstream has said whether
+  /// it resumes. If the attempt fails, the pushes before the cursor may be missing, so no state is complete until the
+  /// next connection begins to send.
+  package private(set) var isCursorUncertain = false
   /// The connections whose setup has begun and that do not send yet.
   private var successors: [Successor] = []
   /// The namespaces that were joined. Pushes of other namespaces cannot be missing.
@@ -42,15 +46,19 @@ package struct PushContinuity: Sendable {
 
   package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }
 
-  /// Called when a push was passed on. Does nothing if the connection is or was the sending connection.
+  /// Called before a push is passed on. Returns whether the push is the first of a connection that does not send yet.
   @inline(__always)
-  package mutating func pushReceived(on connection: UInt64) {
-    if !successors.isEmpty { noteFirstPush(on: connection) }
+  package mutating func pushReceived(on connection: UInt64) -> Bool {
+    successors.isEmpty ? false : noteFirstPush(on: connection)
   }
 
-  private mutating func noteFirstPush(on connection: UInt64) {
-    guard let index = successors.firstIndex(where: { $0.connection == connection }) else { return }
+  private mutating func noteFirstPush(on connection: UInt64) -> Bool {
+    guard let index = successors.firstIndex(where: { $0.connection == connection && !$0.hasBroughtPushes }) else {
+      return false
+    }
     successors[index].hasBroughtPushes = true
+    isCursorUncertain = true
+    return true
   }
 
   /// Whether pushes of the connection were passed on although it does not send yet.
@@ -65,10 +73,13 @@ package struct PushContinuity: Sendable {
     for namespace in missing { interrupt(namespace) }
     isLossDelayed = false
     saved = nil
+    isCursorUncertain = successors.contains(where: \.hasBroughtPushes)
   }
 
   /// Called when the state of a connection that stops sending was saved for the next connection.
-  package mutating func stateSaved(of connection: UInt64, isComplete: Bool) { saved = (connection, isComplete) }
+  package mutating func stateSaved(of connection: UInt64, isComplete: Bool) {
+    saved = (connection, isComplete && !isCursorUncertain)
+  }
 
   package func hasSavedState(of connection: UInt64) -> Bool { saved?.connection == connection }
 

@@ -80,6 +80,9 @@ struct Captures: Sendable {
   private var news = CaptureNews()
   /// A warning is logged once per name and connection.
   private var refusedNames: Set<String> = []
+  /// Sets of rules, by index: the rules with a value in the last message, in a message of this connection, and in a push
+  /// of this connection.
+  private var (inMessage, inConnection, inPushes): (UInt32, UInt32, UInt32) = (0, 0, 0)
 
   /// Returns nil if there are no rules.
   init?(_ rules: [CaptureRule]) {
@@ -93,7 +96,8 @@ struct Captures: Sendable {
   }
 
   mutating func receive(_ message: Span<UInt8>) {
-    for rule in rules {
+    inMessage = 0
+    for (index, rule) in rules.enumerated() {
       if let match = rule.match, !match.matches(message) { continue }
       switch rule.source.value(in: message) {
       case .none: break
@@ -104,16 +108,33 @@ struct Captures: Sendable {
         } else if !UTF8StreamValidator.isValid(content.span) {
           refuse(rule, .notUTF8)
         } else {
-          capture(CapturedValue(content, isText: isText), rule)
+          capture(CapturedValue(content, isText: isText), rule, index)
         }
       }
     }
   }
 
-  private mutating func capture(_ value: CapturedValue, _ rule: CaptureRule) {
-    guard values[rule.name] != value else { return }
+  private mutating func capture(_ value: CapturedValue, _ rule: CaptureRule, _ index: Int) {
+    let bit: UInt32 = 1 << UInt32(index)
+    defer { (inMessage, inConnection) = (inMessage | bit, inConnection | bit) }
+    // A kept value is news when the connection repeats it, for example as the interval of its heartbeats.
+    guard values[rule.name] != value || inConnection & bit == 0 else { return }
     values[rule.name] = value
     news.changed[rule.name] = value
+  }
+
+  /// Called when the last message is a push.
+  mutating func notePush() { inPushes |= inMessage }
+
+  /// The first of `names` whose value is not from the last message, but from an earlier push or connection; nil if there
+  /// is none. The acknowledgement of a push must not repeat the id of another push.
+  func staleValue(among names: Set<String>) -> String? {
+    for (index, rule) in rules.enumerated() where names.contains(rule.name) {
+      let bit: UInt32 = 1 << UInt32(index)
+      let isFromSetup = inConnection & bit != 0 && inPushes & bit == 0
+      if inMessage & bit == 0, !isFromSetup { return rule.name }
+    }
+    return nil
   }
 
   private mutating func refuse(_ rule: CaptureRule, _ reason: CaptureNews.Refusal) {
@@ -149,9 +170,10 @@ package struct CapturedInterval: Hashable, Sendable, CustomStringConvertible {
   /// A longer interval would switch the heartbeats off.
   package static let range: ClosedRange<TimeSpan> = .milliseconds(100)...(.minutes(10))
 
-  /// Returns the interval within `range`; nil if the value is not a number, or is negative.
+  /// Returns the interval within `range`; nil if the value is not a decimal number, or is negative.
   package func span(_ value: CapturedValue) -> TimeSpan? {
-    guard let number = Double(String(decoding: value.content, as: UTF8.self)), number.isFinite, number >= 0 else {
+    let isDecimal = value.content.allSatisfy { ASCII.isDigit($0) || "+-.eE".utf8.contains($0) }
+    guard isDecimal, let number = Double(String(decoding: value.content, as: UTF8.self)), number >= 0 else {
       return nil
     }
     let milliseconds = min(isSeconds ? number * 1_000 : number, Self.range.upperBound.seconds * 1_000)

@@ -93,6 +93,7 @@ package struct PlainProtocol: UpstreamProtocol {
         return match.isIgnored ? .none : .reply(match.call, match.range)
       }
       if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
+      captured?.notePush()
       if !conventions.acknowledgements.isEmpty { noteAcknowledgement(of: payload) }
       return .push
     case .setupResponse:
@@ -116,7 +117,7 @@ package struct PlainProtocol: UpstreamProtocol {
   /// The service restores its state on the next connection, as far as it can. What it needs for that is in the setup
   /// messages.
   package var continuations: [String: Continuation] {
-    capabilities.contains(.continuations) ? ["": Continuation(pid: [1], offset: [1])] : [:]
+    capabilities.contains(.continuations) ? ["/": Continuation(pid: [1], offset: [1])] : [:]
   }
 
   /// The meaning of the response to a setup step: if the service has not resumed, pushes may be missing.
@@ -147,6 +148,7 @@ package struct PlainProtocol: UpstreamProtocol {
   ) throws(TemplateError) -> PushAcknowledgement? {
     guard let rule = due else { return nil }
     defer { (due, values.triggeringMessage) = (nil, []) }
+    if let name = captured?.staleValue(among: rule.send.captures) { throw .noCaptureInPush(name) }
     let frame = ProtocolFrame(try render(rule.send, memory, now: now), rule.send.kind)
     return PushAcknowledgement(frame: frame, isAfterStoring: rule.moment == .stored)
   }

@@ -19,14 +19,15 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
-/// A captured value that outlives connections, and the origin of the upstream that it is from.
+/// A captured value that outlives connections, and the identity of the client that has received it: the server may be
+/// another server for another client, and the value may be a secret of the server.
 package struct StoredCapture: Equatable, Sendable {
   package let value: CapturedValue
-  package let origin: String
+  package let client: [UInt8]
 
-  package init(value: CapturedValue, origin: String) {
+  package init(value: CapturedValue, client: [UInt8]) {
     self.value = value
-    self.origin = origin
+    self.client = client
   }
 }
 
@@ -56,7 +57,7 @@ package enum MemoryChange: Equatable, Sendable {
     case .cursor(let value): value?.count ?? 0
     case .continued(_, let continuation): continuation.pid.count + (continuation.offset?.count ?? 0)
     case .captured(let name, let capture):
-      name.utf8.count + (capture.map { $0.value.content.count + $0.origin.utf8.count } ?? 0)
+      name.utf8.count + (capture.map { $0.value.content.count + $0.client.count } ?? 0)
     case .unsubscribed, .discontinued, .speaks: 0
     }
   }
@@ -186,7 +187,7 @@ extension StoredCapture: JournalRecord {
   package init(_ capture: Self?, _ coder: inout JournalCoder) {
     let content = coder.bytes(capture?.value.content)
     value = CapturedValue(content, isText: coder.flag(capture?.value.isText))
-    origin = coder.text(capture?.origin)
+    client = coder.bytes(capture?.client)
   }
 }
 

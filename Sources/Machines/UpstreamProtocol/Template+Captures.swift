@@ -12,6 +12,8 @@ enum CapturePlace: Hashable, Sendable {
   case value
   /// Outside of the strings of another message with quotation marks. The value must not contain any.
   case unquoted
+  /// As `unquoted`, in a message with braces or brackets. The value must not contain these or a comma either.
+  case bracketed
   /// In an XML message: escaped.
   case xml
   /// In a message without quotation marks.
@@ -42,11 +44,13 @@ enum CapturePlace: Hashable, Sendable {
         }
       }
       return
-    case .unquoted, .plain:
+    case .unquoted, .bracketed, .plain:
       // A line break would begin another line of a protocol of lines.
       guard !value.hasControlCharacters else { throw .unsafeCapture(name) }
       let hasQuotes = value.content.contains { $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
       guard self == .plain || !hasQuotes else { throw .unsafeCapture(name) }
+      let hasBrackets = value.content.contains { "[]{},".utf8.contains($0) }
+      guard self != .bracketed || !hasBrackets else { throw .unsafeCapture(name) }
     }
     output.append(value.content)
   }
@@ -67,7 +71,11 @@ extension Template {
   /// Returns the template with the place of each capture, which depends on the text around it.
   func placingCaptures() throws(TemplateSyntaxError) -> Template {
     guard !captures.isEmpty else { return self }
-    let isXML = description.drop { $0.isWhitespace }.first == "<"
+    // Other placeholders may be at the beginning, so the first of these characters decides.
+    let structure = pieces.lazy.compactMap { piece in
+      if case .text(let bytes) = piece { bytes.first { "<{[".utf8.contains($0) } } else { nil }
+    }.first
+    let isXML = form != .json && structure == UInt8(ascii: "<")
     var scanner = TextScanner(values: [:], form: form)
     var result: [Piece] = []
     for piece in pieces {
@@ -76,12 +84,18 @@ extension Template {
         scanner.skip(bytes)
         result.append(piece)
       case .capture(let name, _):
+        guard !scanner.isNested || isXML else {
+          throw TemplateSyntaxError(
+            description:
+              "'${capture:\(name)}' is in JSON inside a string, where it would be escaped only once, so the upstream could change the inner JSON"
+          )
+        }
         let place: CapturePlace =
           switch form {
           case _ where isXML: .xml
-          case .plain: .plain
+          case .plain: structure == nil ? .plain : .bracketed
           case .json: scanner.isInString ? .string : .value
-          case .quoted: scanner.isInString ? .string : .unquoted
+          case .quoted: scanner.isInString ? .string : structure == nil ? .unquoted : .bracketed
           }
         result.append(.capture(name, place))
       case .json(let inner):
@@ -91,6 +105,15 @@ extension Template {
           throw TemplateSyntaxError(
             description:
               "'${json:…}' around '${capture:\(names[0])}' must be inside a string: leave it out, since '${capture:…}' is escaped automatically"
+          )
+        }
+        let hasQuotes = inner.contains {
+          if case .text(let bytes) = $0 { bytes.contains(UInt8(ascii: "\"")) } else { false }
+        }
+        guard names.isEmpty || !hasQuotes else {
+          throw TemplateSyntaxError(
+            description:
+              "'${json:…}' around '${capture:\(names[0])}' has quotation marks, and the value would not be escaped between them"
           )
         }
         result.append(piece)

@@ -61,6 +61,8 @@ struct TextScanner {
   let form: Template.Form
   /// Whether the position is inside a JSON string. Other placeholders do not change this.
   private(set) var isInString = false
+  /// Whether the string has an escaped quotation mark, so that it may contain another JSON text.
+  private(set) var isNested = false
   private var isEscaped = false
 
   init(values: [String: String], form: Template.Form) {
@@ -129,10 +131,12 @@ struct TextScanner {
     guard form != .plain else { return }
     if isEscaped {
       isEscaped = false
+      if isInString, byte == UInt8(ascii: "\"") { isNested = true }
     } else if isInString, byte == UInt8(ascii: "\\") {
       isEscaped = true
     } else if byte == UInt8(ascii: "\"") {
       isInString.toggle()
+      isNested = false
     }
   }
 }

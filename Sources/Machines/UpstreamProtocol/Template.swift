@@ -89,6 +89,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return result
   }
 
+  /// A text that differs between different templates. It is the same in every process.
+  package var identity: String { "\(description)\n\(pieces)" }
+
   package var usesCredential: Bool { contains(.credential) }
 
   var usesSequence: Bool { contains(.sequence) }
@@ -250,6 +253,8 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case noCursor
   case noCredential
   case noCapture(String)
+  /// An acknowledgement would repeat the value of an earlier push.
+  case noCaptureInPush(String)
   /// The value would change the structure of the message.
   case unsafeCapture(String)
   case noValue(at: JSONPointer)
@@ -270,8 +275,10 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .noCredential: "there is no credential; set 'upstream.credential'"
     case .noCapture(let name):
       "no message has had a value for '${capture:\(name)}' ('upstream.capture.\(name)')"
+    case .noCaptureInPush(let name):
+      "the push has no value for '${capture:\(name)}' ('upstream.capture.\(name)')"
     case .unsafeCapture(let name):
-      "the value of '${capture:\(name)}' has characters that would change the message: control characters, or quotation marks outside of a string"
+      "the value of '${capture:\(name)}' has characters that would change the message: control characters, or quotation marks or brackets outside of a string"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
     case .notUTF8: "the result is not valid UTF-8, as a text message must be"
     case .key: "the key of an HMAC must have 1 to \(HMACKey.maximumBytes) bytes"

@@ -33,7 +33,10 @@ package struct ValueSource: Hashable, Sendable {
         guard let end else { return Self.text(rest) }
         // A text without its end is not complete.
         guard let after = end.end(in: rest) else { continue }
-        return Self.text(rest.extracting(first: after - end.count))
+        let text = rest.extracting(first: after - end.count)
+        // Both forms of a line break end a line.
+        let isCut = end.text == "\n" && !text.isEmpty && text[text.count - 1] == UInt8(ascii: "\r")
+        return Self.text(text.extracting(first: text.count - (isCut ? 1 : 0)))
       }
     }
     return .none

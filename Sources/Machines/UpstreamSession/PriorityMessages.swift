@@ -8,6 +8,8 @@ import ByteStreams
 /// §5.5.3). So an upstream that sends heartbeats and reads nothing cannot make the queue grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
+  /// Bytes of the acknowledgements.
+  private var acknowledgementBytes = 0
 
   package init() {}
 
@@ -19,19 +21,23 @@ package struct PriorityMessages: Sendable {
   /// Whether reading from the upstream must pause. Without this pause, an upstream that requests acknowledgements but
   /// reads nothing would make the gateway keep an unlimited number of them. The limit is checked only before a read,
   /// and no acknowledgement is dropped. So the messages of a single read may take the count above the limit.
-  package var isFull: Bool { pending.count >= Self.limit }
+  package var isFull: Bool { pending.count >= Self.limit || acknowledgementBytes >= Self.byteLimit }
 
   package static var limit: Int { 4_096 }
+  /// Limits the bytes of the acknowledgements in the same way. 4,096 usual acknowledgements are smaller. Setup messages
+  /// do not count: an upstream that sends before it reads a large setup message would otherwise block itself.
+  package static var byteLimit: Int { 1 << 20 }
 
   package mutating func append(_ message: PriorityMessage) {
     if message.purpose.isReplaceable { pending.removeAll { $0.purpose == message.purpose } }
+    if message.purpose == .acknowledgement { acknowledgementBytes += message.payload.count }
     pending.append(message)
   }
 
   /// Removes and returns all pending messages, in order.
   package mutating func takeAll() -> [PriorityMessage] {
     guard !pending.isEmpty else { return [] }
-    defer { pending = [] }
+    defer { (pending, acknowledgementBytes) = ([], 0) }
     return pending
   }
 }

@@ -46,6 +46,11 @@ package struct SessionProfile: Equatable, Sendable {
       for index in conventions.onClose.indices {
         conventions.onClose[index] = try conventions.onClose[index].replacing(values)
       }
+      for index in conventions.acknowledgements.indices {
+        let own = conventions.acknowledgements[index]
+        conventions.acknowledgements[index] = UpstreamConventions.Acknowledgement(
+          match: own.match, send: try own.send.replacing(values), when: own.moment)
+      }
       try conventions.replaceInProtocols(values)
     } catch {
       throw VariableError("variable '\(error.variable)' \(error.expectation)")

@@ -63,16 +63,42 @@ import Testing
   }
 
   @Test mutating func pushesOfAConnectionThatNeverSentAreRememberedUntilItEnds() {
-    continuity.pushReceived(on: 1)
+    #expect(continuity.pushReceived(on: 1) == false)
     #expect(!continuity.hasBroughtPushesEarly(1), "its setup has not begun")
     continuity.setupBegan(on: 1)
     continuity.setupBegan(on: 2)
     #expect(!continuity.hasBroughtPushesEarly(1))
-    continuity.pushReceived(on: 1)
+    #expect(continuity.pushReceived(on: 1) == true)
+    #expect(continuity.pushReceived(on: 1) == false, "only the first push is reported")
     #expect(continuity.hasBroughtPushesEarly(1))
     #expect(!continuity.hasBroughtPushesEarly(2))
     #expect(continuity.setupFailed(on: 1) == true)
     #expect(!continuity.hasBroughtPushesEarly(1))
+  }
+
+  /// The attempt may have brought newer pushes, so the upstream would resume after pushes that are missing.
+  @Test(arguments: [true, false]) mutating func aStateAfterEarlyPushesOfAFailedAttemptIsNotComplete(isSending: Bool) {
+    if !isSending {
+      continuity.stateSaved(of: 1, isComplete: true)
+      #expect(loseSending() == false)
+    }
+    continuity.setupBegan(on: 2)
+    #expect(continuity.pushReceived(on: 2) == true)
+    #expect(continuity.isCursorUncertain)
+    if isSending {
+      continuity.ended(2)
+      continuity.stateSaved(of: 1, isComplete: true)
+      #expect(loseSending() == true)
+    } else {
+      continuity.stateSaved(of: 2, isComplete: true)
+      #expect(continuity.setupFailed(on: 2) == true)
+      #expect(continuity.stateLost() == false)
+    }
+    continuity.setupBegan(on: 3)
+    continuity.sendingBegan(on: 3, without: [])
+    #expect(!continuity.isCursorUncertain)
+    continuity.stateSaved(of: 3, isComplete: true)
+    #expect(loseSending() == false)
   }
 
   @Test(arguments: [true, false]) mutating func anEarlierProcessMayBeContinued(mayBeContinued: Bool) {

@@ -116,7 +116,7 @@ package struct RandomSession {
         .captured(
           name: "c\(Int.random(in: 0..<3, using: &random))",
           Bool.random(using: &random)
-            ? StoredCapture(value: CapturedValue([0x61], isText: Bool.random(using: &random)), origin: "ws://a:80")
+            ? StoredCapture(value: CapturedValue([0x61], isText: Bool.random(using: &random)), client: [7, 8])
             : nil))
     case 1: .speaks(Bool.random(using: &random) ? .socketIO : .websocket)
     case 2...4:

@@ -107,7 +107,7 @@ import UpstreamProtocol
         "captured",
         .memory(
           .captured(
-            name: "url", StoredCapture(value: CapturedValue([0x68, 0xC3, 0xA9], isText: true), origin: "wss://a:443")))
+            name: "url", StoredCapture(value: CapturedValue([0x68, 0xC3, 0xA9], isText: true), client: [0x0C, 0xFF])))
       ),
       ("captured nothing", .memory(.captured(name: "url", nil))),
       ("desired open", .desired(isOpen: true)),

@@ -83,7 +83,7 @@ import UpstreamProtocol
         == "<a id='&apos;/&gt;&lt;b a=&quot;&amp;&quot;&gt;'/>")
     // A line break would begin the next line of a protocol of lines.
     let unsafe =
-      "the value of '${capture:x}' has characters that would change the message: control characters, or quotation marks outside of a string"
+      "the value of '${capture:x}' has characters that would change the message: control characters, or quotation marks or brackets outside of a string"
     for value in [#"a\r\nPUB x"#, #"\u0000"#, #"\u007f"#] {
       #expect(try rendered("SUB ${capture:x}", after: "{\"x\":\"\(value)\"}") == unsafe)
       #expect(try rendered("<a>${capture:x}", after: "{\"x\":\"\(value)\"}") == unsafe)
@@ -91,6 +91,16 @@ import UpstreamProtocol
     #expect(try rendered(#"SUB ${capture:x} "a""#, after: #"{"x":"a\"b"}"#) == unsafe)
     #expect(throws: TemplateSyntaxError.self) {
       try Template("[${json:${capture:x}}]", in: .opening, environment: [:])
+    }
+    // Other placeholders may be at the beginning.
+    let brackets = #"{"x":"1],[2"}"#
+    #expect(try rendered(#"${uuid}["a",${capture:x}]"#, after: brackets) == unsafe)
+    #expect(try rendered("${uuid}[${capture:x}]", after: brackets) == unsafe)
+    #expect(try rendered("4[${capture:x}]", after: brackets) == #"4["1],[2"]"#)
+    #expect(try rendered("${base64:m}<a>${capture:x}</a>", after: #"{"x":"<b>"}"#) == "bQ==<a>&lt;b&gt;</a>")
+    // The inner JSON would be escaped once only.
+    for text in [#"{"a":"{\"b\":\"${capture:x}\"}"}"#, #"{"a":"${json:["${capture:x}"]}"}"#] {
+      #expect(throws: TemplateSyntaxError.self) { try Template(text, in: .opening, environment: [:]) }
     }
     for context in [Template.Context.field, .value] {
       #expect(throws: TemplateSyntaxError.self) { try Template("${capture:x}", in: context, environment: [:]) }
@@ -141,6 +151,20 @@ import UpstreamProtocol
     #expect(spoken.captures == ["y": value])
   }
 
+  /// The upstream repeats a kept value, so it applies to this connection, too.
+  @Test func aKeptValueIsNewsOncePerConnection() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = [try rule("x", "/x", isKept: true)]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    memory.captures = ["x": CapturedValue(Array("1".utf8), isText: false)]
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(spoken.takeCaptureNews() == nil)
+    for isNews in [true, false] {
+      _ = receive(#"{"x":1}"#, &spoken, &memory)
+      #expect((spoken.takeCaptureNews() != nil) == isNews)
+    }
+  }
+
   @Test func readsTextsAndSeveralPlaces() throws {
     let source = ValueSource([
       .pointer(try #require(JSONPointer("/a"))), .pointer(try #require(JSONPointer("/b"))),
@@ -154,6 +178,7 @@ import UpstreamProtocol
     #expect(value(#"{"b":"c"}"#) == text("c"))
     #expect(value("MSG a.b 1 5") == text("a.b") && value("MSG a.b") == .none && value(" MSG a b") == .none)
     #expect(value("MESSAGE\nid:1\ndestination:/q\n\nx\ndestination:y\n") == text("/q"))
+    #expect(value("MESSAGE\r\ndestination:/q\r\n\r\n") == text("/q"))
     #expect(value("tick") == text("") && value("tic") == .none && value("") == .none)
   }
 
@@ -164,7 +189,8 @@ import UpstreamProtocol
     #expect(span("41250") == .milliseconds(41_250) && span("41.25", "x:seconds") == .milliseconds(41_250))
     #expect(span("0") == .milliseconds(100) && span("1", "x") == .milliseconds(100))
     #expect(span("1e9") == .minutes(10) && span("1e9", "x:seconds") == .minutes(10) && span("1e308") == .minutes(10))
-    #expect(span("1e309") == nil && span("-1") == nil && span("soon") == nil && span("nan") == nil && span("") == nil)
+    #expect(span("1e400") == .minutes(10) && span("0x64") == nil && span("inf") == nil)
+    #expect(span("-1") == nil && span("soon") == nil && span("nan") == nil && span("") == nil)
     #expect(CapturedInterval("x:minutes") == nil && CapturedInterval("") == nil && CapturedInterval("a b") == nil)
   }
 }

@@ -127,8 +127,35 @@ import UpstreamProtocol
     }
     #expect(acknowledgements == ["a \"x\" x", "b 7"] && delays == [true, false])
     #expect(receive("{\"a\":1}", &spoken, &memory) == .push)
-    #expect(throws: TemplateError.noValue(at: id)) { try spoken.takeAcknowledgement(memory, now: 0) }
+    #expect(throws: TemplateError.noCaptureInPush("id")) { try spoken.takeAcknowledgement(memory, now: 0) }
     #expect(try spoken.takeAcknowledgement(memory, now: 0) == nil)
+  }
+
+  /// Otherwise, a service could be told that it may delete a push that the gateway does not have.
+  @Test mutating func anAcknowledgementHasNoValueOfAnotherPush() throws {
+    let (id, session) = (try #require(JSONPointer("/id")), try #require(JSONPointer("/session")))
+    conventions.captures = [CaptureRule("id", ValueSource(id)), CaptureRule("session", ValueSource(session))]
+    conventions.captures[0].isKept = true
+    conventions.onOpen = [.init()]
+    conventions.onOpen[0].expect = Matcher([.present(session)])
+    conventions.acknowledgements = [
+      .init(
+        match: Matcher([.prefix("{")]), send: try template("${capture:session} ${capture:id}", .reply), when: .stored)
+    ]
+    var spoken = PlainProtocol(conventions)
+    memory.captures = ["id": CapturedValue(Array("0".utf8), isText: false)]
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = spoken.beginSetup(step: 0)
+    #expect(receive("{\"session\":7}", &spoken, &memory) == .setupResponse)
+    for (message, acknowledgement) in [("{}", nil), ("{\"id\":1}", "7 1"), ("{}", nil), ("{\"id\":1}", "7 1")] {
+      #expect(receive(message, &spoken, &memory) == .push)
+      if let acknowledgement {
+        let taken = try spoken.takeAcknowledgement(memory, now: 0)
+        #expect(text(taken?.frame.payload) == acknowledgement)
+      } else {
+        #expect(throws: TemplateError.noCaptureInPush("id")) { try spoken.takeAcknowledgement(memory, now: 0) }
+      }
+    }
   }
 
   @Test mutating func rendersItsLastMessages() throws {

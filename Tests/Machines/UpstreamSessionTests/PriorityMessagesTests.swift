@@ -23,4 +23,18 @@ import UpstreamSession
     #expect(messages.count == 2)
     #expect(texts(messages.takeAll()) == ["hello", "pong 9999"])
   }
+
+  /// A large setup message does not count: the upstream may send before it reads the message.
+  @Test func acknowledgementsThatAreNotReadAreLimitedInNumberAndBytes() {
+    for (bytes, count) in [(1, PriorityMessages.limit), (4_096, PriorityMessages.byteLimit / 4_096)] {
+      var messages = PriorityMessages()
+      messages.append(message(.setup, String(repeating: "s", count: PriorityMessages.byteLimit)))
+      for _ in 1..<count { messages.append(message(.acknowledgement, String(repeating: "a", count: bytes))) }
+      #expect(!messages.isFull || bytes == 1)
+      messages.append(message(.acknowledgement, String(repeating: "a", count: bytes)))
+      #expect(messages.isFull)
+      _ = messages.takeAll()
+      #expect(!messages.isFull)
+    }
+  }
 }

@@ -45,8 +45,11 @@ final class UpstreamConnection: TurnEndTarget {
   // State that belongs to the owner.
   /// Whether the limiter counts the connection as an attempt in progress at its host.
   var isCountedAttempt = true
-  /// Whether the upstream has sent the URL of this connection (`upstream.url_from`).
+  /// Whether the upstream has sent the URL of this connection (`upstream.url_from`). Becomes false with the first push,
+  /// which shows that the URL works.
   var hasCapturedURL = false
+  /// Whether a captured value that is not a time was reported.
+  var hasWarnedOfInterval = false
   /// Whether the connection has become ready, and the subscriptions were sent.
   var hasResubscribed = false
   /// Whether a client's message was sent on this connection, so that the upstream may send responses to clients on it.

@@ -20,18 +20,23 @@ struct DelayedAcknowledgements {
   /// a slow disk delays events, `store.pending_bytes` limits how many events are pending. A server that waits for its
   /// acknowledgements pauses by itself long before.
   static var limit: Int { 4_096 }
+  /// The number of bytes at which reading pauses. 4,096 usual acknowledgements are smaller.
+  static var byteLimit: Int { 1 << 20 }
 
   private var queue = RingDeque(
     filler: Acknowledgement(frame: ProtocolFrame(ByteString([])), namespace: nil, connection: .none))
   /// The number of acknowledgements without a ticket, which are the last in the queue.
   private var unnumbered = 0
+  /// Bytes of the payloads.
+  private var bytes = 0
 
   var isEmpty: Bool { queue.isEmpty }
-  var isFull: Bool { queue.count >= Self.limit }
+  var isFull: Bool { queue.count >= Self.limit || bytes >= Self.byteLimit }
 
   mutating func append(_ frame: ProtocolFrame, of namespace: String?, on connection: Generation) {
     queue.append(Acknowledgement(frame: frame, namespace: namespace, connection: connection))
     unnumbered += 1
+    bytes += frame.payload.count
   }
 
   /// Called when all events have been passed on. Gives `ticket` to the acknowledgements that have no ticket; nil if no
@@ -48,8 +53,10 @@ struct DelayedAcknowledgements {
 
   mutating func takeFirst(ifStoredIn journal: any SessionJournal) -> Acknowledgement? {
     guard isFirstStored(in: journal) else { return nil }
-    defer { queue.removeFirst() }
-    return queue[queue.front]
+    let first = queue[queue.front]
+    queue.removeFirst()
+    bytes -= first.frame.payload.count
+    return first
   }
 
   mutating func connectionEnded(_ connection: Generation) {
@@ -57,6 +64,7 @@ struct DelayedAcknowledgements {
     var rest = DelayedAcknowledgements()
     for index in queue.front..<queue.end where queue[index].connection != connection {
       rest.queue.append(queue[index])
+      rest.bytes += queue[index].frame.payload.count
       if queue[index].ticket == nil { rest.unnumbered += 1 }
     }
     self = rest

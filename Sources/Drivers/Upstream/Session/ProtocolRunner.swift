@@ -25,17 +25,19 @@ final class ProtocolRunner {
   /// The number of subscriptions that this session has added to the metric. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
-  /// The kept values that the store does not have yet, and the origin of the upstream that they are from.
+  /// The kept values that the store does not have yet, and the client that has received them.
   private var unstoredCaptures: Set<String> = []
-  private var origin = ""
+  private var client: [UInt8]
 
   /// The journal of the session; nil if the session is not stored.
   private let journal: (any SessionJournal)?
 
   init(
-    _ settings: UpstreamSettings, resuming resumed: ResumedProtocol, _ journal: (any SessionJournal)?,
+    _ prepared: PreparedSettings, resuming resumed: ResumedProtocol, _ journal: (any SessionJournal)?,
     loop: LoopContext, logger: Logger, metrics: UpstreamMetrics
   ) {
+    let settings = prepared.value
+    client = prepared.client
     memory = ProtocolMemory(settings.conventions.subscriptions, salt: loop.entropy.next())
     self.journal = journal
     self.loop = loop
@@ -243,18 +245,29 @@ final class ProtocolRunner {
 
   // MARK: Acknowledgements
 
+  /// Maximum size of an acknowledgement, in bytes. The upstream chooses the values in it, and may read none, so larger
+  /// acknowledgements would fill the memory. Ids are much shorter.
+  private static var acknowledgementLimit: Int { 4 << 10 }
+
   /// The message that acknowledges the last push. Like setup messages, it goes to configured origins only.
   func takeAcknowledgement(of connection: UpstreamConnection, _ conversation: Conversation) -> PushAcknowledgement? {
     do throws(TemplateError) {
       let acknowledgement = try conversation.state.takeAcknowledgement(memory, now: loop.wallClock)
-      return acknowledgement != nil && connection.settings.isConfigured(connection.url) ? acknowledgement : nil
+      guard let acknowledgement, connection.settings.isConfigured(connection.url) else { return nil }
+      let size = acknowledgement.frame.payload.count
+      guard size > Self.acknowledgementLimit else { return acknowledgement }
+      warnOfAcknowledgement("it has \(size) bytes; the maximum is \(Self.acknowledgementLimit)", conversation)
     } catch {
-      if !conversation.hasWarnedOfAcknowledgement {
-        logger.warning("cannot create a message of 'upstream.acknowledge'", [.text("reason", error.description)])
-      }
-      conversation.hasWarnedOfAcknowledgement = true
-      return nil
+      warnOfAcknowledgement(error.description, conversation)
     }
+    return nil
+  }
+
+  /// Logs a warning once per connection.
+  private func warnOfAcknowledgement(_ reason: String, _ conversation: Conversation) {
+    guard !conversation.hasWarnedOfAcknowledgement else { return }
+    conversation.hasWarnedOfAcknowledgement = true
+    logger.warning("a push is not acknowledged ('upstream.acknowledge')", [.text("reason", reason)])
   }
 
   // MARK: Captures
@@ -262,19 +275,18 @@ final class ProtocolRunner {
   /// The captured values that outlive connections.
   var keptCaptures: [String: CapturedValue] { memory.captures }
 
-  /// Values of an earlier process. A value of another server is dropped, since it may be a secret of that server.
+  /// Values of an earlier process. A value that another client has received is dropped, since it may be a secret of
+  /// that client or of another server.
   private func restore(_ captures: [String: StoredCapture], _ settings: UpstreamSettings) {
     memory.captures = captures.mapValues(\.value)
     let kept = settings.conventions.keptCaptures
-    forgetCaptures { name in
-      !kept.contains(name) || !settings.urls.contains { $0.origin == captures[name]?.origin }
-    }
+    forgetCaptures { !kept.contains($0) || captures[$0]?.client != client }
   }
 
   /// Keeps the values that outlive the connection.
-  func keep(_ values: [String: CapturedValue], _ settings: UpstreamSettings) {
-    origin = settings.urls.first?.origin ?? ""
-    for name in settings.conventions.keptCaptures {
+  func keep(_ values: [String: CapturedValue], _ settings: PreparedSettings) {
+    client = settings.client
+    for name in settings.value.conventions.keptCaptures {
       guard let value = values[name], value != memory.captures[name] else { continue }
       memory.captures[name] = value
       if journal != nil { unstoredCaptures.insert(name) }
@@ -286,7 +298,7 @@ final class ProtocolRunner {
     guard !unstoredCaptures.isEmpty else { return [] }
     defer { unstoredCaptures = [] }
     return unstoredCaptures.sorted().compactMap { name in
-      memory.captures[name].map { .captured(name: name, StoredCapture(value: $0, origin: origin)) }
+      memory.captures[name].map { .captured(name: name, StoredCapture(value: $0, client: client)) }
     }
   }
 

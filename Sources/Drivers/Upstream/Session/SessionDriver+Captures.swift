@@ -28,6 +28,9 @@ extension SessionDriver {
     guard let source = connection.settings.conventions.client.intervalCapture, let value = news.changed[source.capture]
     else { return }
     guard let interval = source.span(value) else {
+      // The upstream may send such a value with each message.
+      guard !connection.hasWarnedOfInterval else { return }
+      connection.hasWarnedOfInterval = true
       logger.warning(
         "a captured value is not a time, so heartbeats keep their interval", [.text("capture", source.capture)])
       return
@@ -36,10 +39,13 @@ extension SessionDriver {
     armTimer()
   }
 
-  /// Keeps the values of a connection for later connections.
+  /// Keeps the values of a connection for later connections of the same client. After a reload, the predecessor of a
+  /// hand-over may be another client.
   func keepCaptures(of connection: UpstreamConnection) {
-    guard let conversation = connection.conversation, conversation.can(.captures) else { return }
-    runner.keep(conversation.state.captures, connection.settings)
+    guard let conversation = connection.conversation, conversation.can(.captures),
+      connection.settings.isSameClient(as: settings)
+    else { return }
+    runner.keep(conversation.state.captures, connection.preparedSettings)
     // While two connections deliver pushes, an earlier push may still be delayed.
     if handle.journal != nil, !merger.isOverlapping { sink.remembers(runner.takeUnstoredCaptures()) }
   }
@@ -63,7 +69,10 @@ extension SessionDriver {
     let reason: String
     do throws(WebSocketURLError) {
       let url = try WebSocketURL(String(decoding: value.content, as: UTF8.self)).withoutCredentials
-      guard let refusal = settings.refusal(ofCapturedURL: url) else { return url }
+      guard let refusal = settings.refusal(ofCapturedURL: url) else {
+        // A server gets the credentials that are configured for it.
+        return url.with(credentials: settings.urls.first { $0.hasSameOrigin(as: url) }?.credentials)
+      }
       reason = refusal
     } catch {
       reason = error.description
@@ -72,14 +81,32 @@ extension SessionDriver {
     return nil
   }
 
-  /// An attempt or connection with a captured URL has ended without becoming ready.
+  /// An attempt with a captured URL has failed, or its connection has ended. A server that accepts each connection and
+  /// ends it at once would keep the session from the configured URL, so a connection counts as failed until it has
+  /// brought a push.
   func noteCapturedURLFailed(_ connection: UpstreamConnection) {
-    guard connection.hasCapturedURL, !connection.hasResubscribed else { return }
-    capturedURLFailures += 1
-    guard capturedURLFailures >= Self.capturedURLLimit, let name = settings.capturedURL,
-      let value = runner.keptCaptures[name]
+    guard connection.hasCapturedURL, !machine.isShuttingDown, connection.settings.isSameClient(as: settings)
     else { return }
-    dropCapturedURL(name, value, because: "\(capturedURLFailures) attempts have failed", settings.urls.first)
+    capturedURLFailures += 1
+    guard capturedURLFailures >= Self.capturedURLLimit else { return }
+    dropCapturedURL(because: "\(capturedURLFailures) attempts have failed or brought no push")
+  }
+
+  /// Returns the failure for the machine. If the server at a captured URL has refused, the URL is dropped at once, and
+  /// neither the server nor the session pauses: the next attempt leads to the configured URL.
+  func failure(_ report: AttemptReport, of connection: UpstreamConnection) -> AttemptFailure {
+    guard connection.hasCapturedURL, connection.settings.isSameClient(as: settings) else { return report.failure }
+    switch report.failure.reason {
+    case .status, .denied, .wrongVersion:
+      dropCapturedURL(because: report.detail)
+      return AttemptFailure(phase: report.failure.phase, reason: .network)
+    default: return report.failure
+    }
+  }
+
+  private func dropCapturedURL(because reason: String) {
+    guard let name = settings.capturedURL, let value = runner.keptCaptures[name] else { return }
+    dropCapturedURL(name, value, because: reason, settings.urls.first)
   }
 
   private func dropCapturedURL(

@@ -78,8 +78,7 @@ extension SessionDriver: SignalTarget {
   private func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
     preparedSettings = settings
-    if restoresState, !isSameClient { forgetState() }
-    if !isSameClient { runner.forgetCaptures() }
+    if !isSameClient { forgetClient() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox
     merger.settings = settings

@@ -48,6 +48,7 @@ extension SessionDriver {
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
+      isRedirectedFromCapturedURL = connection.hasCapturedURL
       connection.hasCapturedURL = false
       forget(connection)
       redirection = url
@@ -71,8 +72,9 @@ extension SessionDriver {
 
   /// The attempt or its setup failed.
   private func fail(_ connection: UpstreamConnection, _ report: AttemptReport) {
+    let failure = failure(report, of: connection)
     status.withExplanation(report.detail, report) {
-      apply(machine.attemptFailed(report.failure, connection.generation, now: loop.now, using: &loop.entropy))
+      apply(machine.attemptFailed(failure, connection.generation, now: loop.now, using: &loop.entropy))
     }
   }
 
@@ -124,7 +126,8 @@ extension SessionDriver {
       outcome = isTaken ? .nothing : .push(unpackedKind: unpackedKind)
     }
     if case .push(let unpackedKind) = outcome {
-      continuity.pushReceived(on: connection.number)
+      if continuity.pushReceived(on: connection.number), restoresState { noteEarlyPush() }
+      if connection.hasCapturedURL { (connection.hasCapturedURL, capturedURLFailures) = (false, 0) }
       noteCursor()
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {

@@ -1,12 +1,14 @@
 import ByteStreams
 import Configuration
 import Continuity
+import Digests
 import Events
 import Journal
 import Logging
 import Reactor
 import UpstreamProtocol
 import UpstreamSession
+import WebSocketCodec
 
 extension UpstreamConnection {
   fileprivate func isJoined(to namespace: String) -> Bool {
@@ -24,7 +26,19 @@ extension UpstreamSettings {
       default: false
       }
     return hasSameProtocol && urls == other.urls && fields == other.fields
-      && conventions.credential == other.conventions.credential
+      && conventions.credential == other.conventions.credential && conventions.onOpen == other.conventions.onOpen
+  }
+
+  /// A digest of the values that identify the client to the server. A process compares it with the digest of another
+  /// process. It contains no names of the variables, so its order must not change.
+  var client: [UInt8] {
+    let credential = conventions.credential
+    var parts = urls.map(\.text) + ["fields"] + fields.flatMap { [$0.name, $0.value] }
+    parts += ["credential", credential.environmentVariable, credential.file, credential.header?.identity ?? ""]
+    parts += [credential.query] + credential.command + ["on_open"] + conventions.onOpen.map { $0.send?.identity ?? "" }
+    // The length before each part separates it from the next part.
+    let text = parts.map { "\($0.utf8.count):\($0)" }.joined()
+    return Array(Digest.sha256(Array(text.utf8).span).prefix(16))
   }
 }
 
@@ -162,9 +176,9 @@ extension SessionDriver {
     guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
       return
     }
-    let entries = conversation.state.continuations.sorted { $0.key < $1.key }.map { name, continuation in
-      JournalEntry.memory(.continued(namespace: name, continuation))
-    }
+    // An attempt has moved the cursor, but may fail before it is known whether pushes are missing before the cursor.
+    guard !continuity.isCursorUncertain else { return }
+    let entries = ResumedProtocol.stored(conversation.state.continuations, of: connection.preparedSettings)
     guard hasStoredContinuations || !entries.isEmpty else { return }
     hasStoredContinuations = !entries.isEmpty
     journal.submit(contentsOf: [.memory(.discontinued)] + entries)
@@ -174,8 +188,7 @@ extension SessionDriver {
   /// request that state either.
   func forgetContinuations() {
     guard hasStoredContinuations, machine.sending == nil, !runner.hasState else { return }
-    hasStoredContinuations = false
-    handle.journal?.submit(.memory(.discontinued))
+    voidContinuations()
   }
 
   /// Saves the state of a connection when it stops sending, and again when it has ended, since pushes that arrive in
@@ -228,11 +241,29 @@ extension SessionDriver {
     }
   }
 
-  /// Forgets the state of the last connection. The next connection identifies itself as another client or leads to
-  /// another server, and neither may get this state.
-  func forgetState() {
+  /// Forgets the state and the kept values of the last connection. The next connection identifies itself as another
+  /// client or leads to another server, and neither may get them. If a loss was delayed, it is now definite: the next
+  /// connection may resume, but not the pushes of this client.
+  func forgetClient() {
+    if continuity.stateLost() { sink.connectionLost() }
     runner.forgetState()
     forgetContinuations()
+    runner.forgetCaptures()
+  }
+
+  /// An earlier process was another client, or used another protocol: its connection is not continued.
+  func forgetOtherClient() {
+    if handle.resumed.isOfOtherClient { discontinue() }
+  }
+
+  /// A push was passed on, or is about to be, before its connection is ready. It moves the cursor, so another process
+  /// could not continue without a gap.
+  func noteEarlyPush() { voidContinuations() }
+
+  private func voidContinuations() {
+    guard hasStoredContinuations else { return }
+    hasStoredContinuations = false
+    handle.journal?.submit(.memory(.discontinued))
   }
 
   /// The connection has ended, so the acknowledgements of its pushes cannot be sent any more.
@@ -248,9 +279,7 @@ extension SessionDriver {
   /// The connection cannot restore a state. If an earlier connection has left one, it is lost.
   func discontinue() {
     if continuity.stateLost() { sink.connectionLost() }
-    guard hasStoredContinuations else { return }
-    hasStoredContinuations = false
-    handle.journal?.submit(.memory(.discontinued))
+    voidContinuations()
   }
 
   /// The connection has ended, so clients cannot acknowledge its events any more.
@@ -262,9 +291,9 @@ extension SessionDriver {
   /// A connection is ready, and begins to send.
   func beginSending(on connection: UpstreamConnection) {
     showNamespaces(of: connection)
-    storeContinuations(of: connection)
     continuity.sendingBegan(
       on: connection.number, without: connection.announced.namespaces.filter { $0.state != .connected }.map(\.name))
+    storeContinuations(of: connection)
     runner.forgetState()
   }
 }

@@ -36,6 +36,8 @@ final class SessionDriver {
   private(set) var connections: [UpstreamConnection] = []
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
+  /// Whether this redirection began at a captured URL.
+  var isRedirectedFromCapturedURL = false
   /// The time that is reserved for the next attempt, if the limit of the host has delayed this attempt.
   private var ticket: HostAttemptLimiter.Ticket?
   /// The URL whose failure is being handled.
@@ -63,6 +65,7 @@ final class SessionDriver {
       // The handle keeps the signal alive, and the signal keeps the driver alive.
       let signal = context.makeSignal(for: driver)
       handle.guarded.withLock { $0.signal = signal }
+      driver.forgetOtherClient()
       driver.signalled()
       return nil
     }
@@ -81,11 +84,12 @@ final class SessionDriver {
     pump = OutboxPump(handle, settings.outbox, loop: loop)
     merger = PushMerger(handle, loop: loop)
     runner = ProtocolRunner(
-      settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger, metrics: handle.metrics)
+      handle.settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger,
+      metrics: handle.metrics)
     status = StatusBoard(handle)
     continuity = PushContinuity(
       mayBeContinued: handle.resumed.mayBeContinued, namespaces: handle.resumed.recoveries.keys)
-    hasStoredContinuations = !handle.resumed.recoveries.isEmpty
+    hasStoredContinuations = !handle.resumed.recoveries.isEmpty || handle.resumed.isOfOtherClient
     pump.owner = self
     merger.owner = self
   }
@@ -140,7 +144,6 @@ final class SessionDriver {
       if let connection = connection(generation) {
         if connection.conversation?.can(.continuations) != true { discontinue() }
         if restoresState { beginSending(on: connection) } else { continuity.ended(connection.number) }
-        if connection.hasCapturedURL { capturedURLFailures = 0 }
         if connection.conversation?.can(.captures) == true {
           keepCaptures(of: connection)
           storeCaptures()
@@ -208,13 +211,14 @@ final class SessionDriver {
 
   /// Starts an attempt, or returns the time at which the host's limit allows it.
   private func start(_ dial: Dial) -> MonotonicTime? {
-    var captured: WebSocketURL?
-    if case .endpoint(let index) = dial.target { captured = capturedURL(insteadOf: settings.urls[index]) }
-    let url =
-      switch dial.target {
-      case .endpoint(let index): captured ?? settings.urls[index]
-      case .redirection(from: let index): redirection ?? settings.urls[index]
-      }
+    let (url, isCaptured): (WebSocketURL, Bool)
+    switch dial.target {
+    case .endpoint(let index):
+      let captured = capturedURL(insteadOf: settings.urls[index])
+      (url, isCaptured) = (captured ?? settings.urls[index], captured != nil)
+    case .redirection(from: let index):
+      (url, isCaptured) = (redirection ?? settings.urls[index], isRedirectedFromCapturedURL)
+    }
     let key = handle.attemptKey(of: url.server)
     switch handle.attemptLimiter.admit(key, ticket, overridesPause: dial.overridesPause, now: loop.now) {
     case .wait(let new):
@@ -232,7 +236,7 @@ final class SessionDriver {
           { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }
         },
         owner: self, loop: loop)
-      connection.hasCapturedURL = captured != nil
+      connection.hasCapturedURL = isCaptured
       connections.append(connection)
       // The status shows the sending connection, if there is one.
       if machine.sending == nil { status.show(connection) }

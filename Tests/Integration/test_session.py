@@ -230,8 +230,9 @@ async def test_the_session_document_matches_its_schema(gateway, client):
         return set(re.findall(r"^        (\w+):", section, re.MULTILINE))
 
     session = await client.session()
-    # Only a Socket.IO upstream has namespaces, and only one of several gateways has `replica`.
-    assert set(session) == described("Session") - {"namespaces", "replica"}
+    # Only a Socket.IO upstream has namespaces, only one of several gateways has `replica`, and only a session with
+    # `upstream.capture` has captures.
+    assert set(session) == described("Session") - {"namespaces", "replica", "captures"}
     assert set(session["history"][0]) == described("SessionTransition")
 
 

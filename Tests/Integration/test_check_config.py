@@ -220,7 +220,8 @@ async def test_limits_of_principals_without_authentication_are_a_warning(tmp_pat
     status, _, err = await run("check-config", "--config", path)
     assert status == 0
     for place, setting in (("4:25", "requests"), ("4:36", "held")):
-        assert f"warning: {path}:{place}: 'limits.principal.{setting}' has no effect: the limit needs authentication" in err
+        warning = f"'limits.principal.{setting}' has no effect: the limit needs authentication"
+        assert f"warning: {path}:{place}: {warning}" in err
     assert "principal.messages" not in err
     assert "limits.address" not in err.replace("'limits.address' applies", "")
     tokens = tmp_path / "tokens"

@@ -627,10 +627,10 @@ class Janus(Service):
         folder.mkdir(exist_ok=True)
         # Other plugins and transports would open ports, and some end the server without a configuration.
         libraries = Path("/usr/lib", f"{os.uname().machine}-linux-gnu", "janus")
-        disabled = "\n".join(
-            f'{kind}: {{ disable = "{",".join(p.name for p in sorted((libraries / kind).glob("*.so")) if p.name not in kept)}" }}'
-            for kind, kept in (("plugins", "libjanus_videoroom.so"), ("transports", "libjanus_websockets.so"))
-        )
+        disabled = ""
+        for kind, kept in (("plugins", "libjanus_videoroom.so"), ("transports", "libjanus_websockets.so")):
+            others = ",".join(path.name for path in sorted((libraries / kind).glob("*.so")) if path.name != kept)
+            disabled += f'{kind}: {{ disable = "{others}" }}\n'
         (folder / "janus.jcfg").write_text(f"media: {{ ipv6 = false }}\n{disabled}\n")
         (folder / "janus.transport.websockets.jcfg").write_text(
             f'general: {{ json = "plain", ws = true, ws_port = {self.port}, ws_ip = "127.0.0.1", wss = false }}\n'

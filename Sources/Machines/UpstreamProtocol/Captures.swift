@@ -80,8 +80,8 @@ struct Captures: Sendable {
   private var news = CaptureNews()
   /// A warning is logged once per name and connection.
   private var refusedNames: Set<String> = []
-  /// Sets of rules, by index: the rules with a value in the last message, in a message of this connection, and in a push
-  /// of this connection.
+  /// Sets of rules, by index: the rules with a value in the last message, in a message of this connection, and in a
+  /// push of this connection.
   private var (inMessage, inConnection, inPushes): (UInt32, UInt32, UInt32) = (0, 0, 0)
 
   /// Returns nil if there are no rules.
@@ -126,8 +126,8 @@ struct Captures: Sendable {
   /// Called when the last message is a push.
   mutating func notePush() { inPushes |= inMessage }
 
-  /// The first of `names` whose value is not from the last message, but from an earlier push or connection; nil if there
-  /// is none. The acknowledgement of a push must not repeat the id of another push.
+  /// The first of `names` whose value is not from the last message, but from an earlier push or connection; nil if
+  /// there is none. The acknowledgement of a push must not repeat the id of another push.
   func staleValue(among names: Set<String>) -> String? {
     for (index, rule) in rules.enumerated() where names.contains(rule.name) {
       let bit: UInt32 = 1 << UInt32(index)

@@ -62,8 +62,8 @@ extension SessionDriver {
   /// After this many failed attempts, a captured URL is dropped.
   private static var capturedURLLimit: Int { 2 }
 
-  /// Returns the URL that the upstream has sent for the next attempt, in place of a configured URL. Returns nil if there
-  /// is none or it must not be used.
+  /// Returns the URL that the upstream has sent for the next attempt, in place of a configured URL. Returns nil if
+  /// there is none or it must not be used.
   func capturedURL(insteadOf configured: WebSocketURL) -> WebSocketURL? {
     guard let name = settings.capturedURL, let value = runner.keptCaptures[name] else { return nil }
     let reason: String

@@ -21,7 +21,10 @@ import Threading
   @Test(arguments: [
     ("HTTP/1.1 400 Bad Request\r\n\r\n", "lost", "Redis sent an invalid reply: a value begins with byte 72"),
     ("$5\r\nhelloworld", "lost", "Redis sent an invalid reply: a string is not followed by CRLF"),
-    (String(repeating: "*1\r\n", count: 100), "lost", "Redis sent an invalid reply: a reply has arrays nested deeper than 8 levels"),
+    (
+      String(repeating: "*1\r\n", count: 100), "lost",
+      "Redis sent an invalid reply: a reply has arrays nested deeper than 8 levels"
+    ),
     ("*999999999\r\n", "lost", "Redis sent an invalid reply: a reply has more than 262144 values"),
     ("$999999999\r\n", "lost", "Redis sent an invalid reply: a reply has more than 33554432 bytes"),
     ("$1\r\na\r\n$1\r\nb\r\n", "a", "Redis sent an invalid reply: a reply without a command"),

@@ -238,7 +238,7 @@ struct OutboxFixture {
     #expect(box.take() == ["a", "b"])
     #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
     box.now = box.now + .milliseconds(100)
-    #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: false))
+    #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
   }
 
   /// The cut of a hand-over takes two round trips, or two seconds if a pong is missing.

@@ -79,6 +79,10 @@ class Numbers:
         await eventually(read, what=f"{count} numbers")
 
 
+async def could_not_connect(gateway):
+    return "proxy" in ((await gateway.client().session())["last_failure"] or "")
+
+
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])
 async def test_events_during_a_restart_are_recovered_or_reported_as_a_gap(start, stored, recovers):
     """The gateway is killed twice while the server emits: first before it could connect again, and then once more."""
@@ -91,11 +95,13 @@ async def test_events_during_a_restart_are_recovered_or_reported_as_a_gap(start,
     assert (await post(gateway.client(), event="count", args=[400])).status == 202
     await numbers.has(gateway.client(), 5)
     await gateway.kill()
-    # This gateway cannot connect, so it does not know yet whether events are missing.
-    elsewhere = configuration(server, namespaces=["/", "/admin"])
-    elsewhere["upstream"]["url"] = "ws://127.0.0.1:1"
-    gateway = await stored(elsewhere, ready=False)
+    # This gateway cannot connect, so it does not know yet whether events are missing. Another URL would be another
+    # client, which does not resume.
+    unreachable = configuration(server, namespaces=["/", "/admin"])
+    unreachable["upstream"]["proxy"] = "http://127.0.0.1:1"
+    gateway = await stored(unreachable, ready=False)
     await numbers.has(gateway.client(), 5)
+    await eventually(lambda: could_not_connect(gateway), what="the gateway has tried to connect")
     await gateway.kill()
     gateway = await stored(config)
     if recovers:

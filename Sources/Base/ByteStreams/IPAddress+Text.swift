@@ -1,7 +1,7 @@
 /// Parsing of numeric addresses (RFC 4291 §2.2, RFC 3986 §3.2.2). Parsing bytes does not allocate.
 extension IPAddress {
   /// Parses an IPv4 or IPv6 address without brackets. A zone after an IPv6 address (RFC 4007 §11) is skipped and
-  /// `scope` is 0, since only the kernel has the interface's index.
+  /// `scope` is 0, since only the kernel can translate a zone into an interface index.
   package init?(_ text: String) {
     let bytes = Array(text.utf8)
     if let four = IPAddress(ipv4: bytes.span) {

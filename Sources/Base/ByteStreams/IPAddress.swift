@@ -2,8 +2,8 @@
 package enum IPAddress: Hashable, Sendable {
   /// The address in host byte order.
   case ipv4(UInt32)
-  /// Two 64-bit halves in host byte order, high half first. `scope` is the link index of a link-local address (RFC 4007
-  /// §6), else 0.
+  /// Two 64-bit halves in host byte order, high half first. `scope` is the interface index for a link-local address
+  /// (RFC 4007 §6), else 0.
   case ipv6(high: UInt64, low: UInt64, scope: UInt32)
 
   package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
@@ -37,7 +37,7 @@ package enum IPAddress: Hashable, Sendable {
     case (.ipv4(let left), .ipv4(let right)):
       (left ^ right) >> UInt32(32 - bits) == 0
     case (.ipv6(let leftHigh, let leftLow, _), .ipv6(let rightHigh, let rightLow, _)):
-      // A smart shift by the full width or more yields zero, so that half is not compared.
+      // A smart shift by the full width or more yields zero. The half with this shift is then not compared.
       (leftHigh ^ rightHigh) >> UInt64(max(0, 64 - bits)) == 0
         && (leftLow ^ rightLow) >> UInt64(min(64, 128 - bits)) == 0
     case (.ipv4, .ipv6), (.ipv6, .ipv4):

@@ -1,5 +1,5 @@
-/// A large content of an output. It is appended to the output a part at a time, when the output has room. So no turn of
-/// a loop copies the whole content, and the output needs no memory of its size.
+/// Large content for an output. It is appended in parts, whenever the output has room. Therefore no turn of a loop
+/// copies all of the content, and the output needs no memory for all of it.
 package protocol LargeContent: AnyObject {
   /// The number of bytes that were not appended yet.
   var count: Int { get }
@@ -8,9 +8,9 @@ package protocol LargeContent: AnyObject {
   func append(atMost limit: Int, to output: inout ByteQueue)
 }
 
-/// A large content that is appended unchanged.
+/// Large content that is appended unchanged.
 package final class LargeSlice: LargeContent {
-  /// The size in bytes from which a content is large. A smaller content is copied in at most 0.3 ms.
+  /// Content of at least this many bytes is large. A copy of smaller content takes at most 0.3 ms.
   package static var smallest: Int { 256 << 10 }
 
   private let slice: ByteSlice

@@ -1,5 +1,5 @@
-/// The payload of one message, in up to three parts. So text can be put around a large content without a copy of the
-/// content.
+/// The payload of one message, in up to three parts. With parts, text can be put around large content without copying
+/// the content.
 package struct MessageParts: ~Escapable {
   package let head: Span<UInt8>
   package let content: Span<UInt8>

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reads the lines of a head or trailer section as they arrive.
 ///
-/// The reader records how far an incomplete line was searched, and parses the line when its end has arrived. However
-/// the input is divided into pieces, each byte is read at most twice, and a forbidden control character is rejected
+/// The reader records how far an incomplete line was searched, and parses the line when its end has arrived. For any
+/// division of the input into pieces, each byte is read at most twice, and a forbidden control character is rejected
 /// when it arrives.
 struct FieldLineReader {
   enum Line { case field, end, incomplete }

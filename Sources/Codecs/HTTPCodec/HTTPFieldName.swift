@@ -97,8 +97,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. If a field has two values, the next server could use another
-  /// value than this program (RFC 9110 §5.3).
+  /// Whether a request may contain the field only once. If it had two values, this program and the next server could
+  /// use different values (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,
@@ -134,7 +134,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   }
 
   /// Whether the field concerns the connection, or the framing of a message on it. A program that forwards the message
-  /// replaces it.
+  /// replaces the field.
   var concernsConnection: Bool {
     switch self {
     case .connection, .contentLength, .keepAlive, .proxyAuthenticate, .te, .trailer, .transferEncoding, .upgrade: true

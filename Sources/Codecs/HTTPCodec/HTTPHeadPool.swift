@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The limits of one event loop's connections, and the memory that they use in turn for request heads and input.
+/// The limits of one event loop's connections, and the memory that these connections use in turn for request heads and
+/// input.
 ///
 /// A connection takes a head and an input buffer when the first byte of a request arrives, and returns them before it
 /// waits. So ten thousand held polls have neither. Not thread-safe: a pool belongs to one loop.

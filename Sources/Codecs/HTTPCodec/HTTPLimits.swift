@@ -39,7 +39,7 @@ package struct HTTPLimits: Sendable, Equatable {
   /// Number of field lines in a trailer section; above it 431. Stops: the same as `fieldCount`.
   package var trailerCount = 32
 
-  /// Number of empty lines before a request line; above it 400. RFC 9112 §2.2 recommends to skip at least one.
+  /// Number of empty lines before a request line; above it 400. RFC 9112 §2.2 recommends skipping at least one.
   /// Precedent: llhttp and h11 skip any number. Stops: a client that keeps a connection open with CRLFs.
   package var leadingEmptyLines = 4
 
@@ -56,8 +56,8 @@ package struct HTTPLimits: Sendable, Equatable {
 
   /// The limits for requests that another gateway forwards after it has accepted them within `self`. A forwarded
   /// request has the target and the accepted fields of the client's request, and a few fields that the gateway adds.
-  /// One of the added fields describes the client in base64: this field repeats claims of a token in the head, and has
-  /// two lists of names of at most 1 KiB each.
+  /// One of the added fields describes the client, in base64. It repeats claims of the token that the head contains,
+  /// and has two lists of names of at most 1 KiB each.
   package var forPeers: HTTPLimits {
     var limits = self
     limits.headBytes = 2 * headBytes + 8 * 1024

@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// The text of a URL with an authority, `scheme://authority/path` (RFC 3986 §3), split at its delimiters. Every kind of
-/// URL of the program is parsed by this type first. The type of that kind decides which schemes, paths and credentials
-/// it accepts.
+/// The text of a URL with an authority, `scheme://authority/path` (RFC 3986 §3), split at its delimiters. This type
+/// parses every URL of the program first. A second type, such as `HTTPURL`, then decides which schemes, paths and
+/// credentials are accepted.
 package struct URLParts {
   /// The scheme as written. A text before `://` that is not a scheme may be a secret, so it is not accepted.
   package let scheme: Substring

@@ -44,8 +44,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
   /// The range of the value in `text`, or nil if there is none.
   ///
   /// The text is searched in one pass without recursion. If a name is repeated, its first member is used. Skipped
-  /// values are not validated, so a value may be found in a text that is not valid JSON. So a caller must validate the
-  /// value with `JSONValidator` before it copies the value.
+  /// values are not validated, so a value may be found in a text that is not valid JSON. Before a caller copies the
+  /// value, it must validate the value with `JSONValidator`.
   package func find(in text: Span<UInt8>) -> Range<Int>? {
     var scanner = JSONScanner()
     for token in tokens {

@@ -32,7 +32,7 @@ package enum HTTPDate {
   /// exist. The day name is not compared with the date.
   ///
   /// - Parameter now: seconds since 1970. It decides the century of RFC 850's two-digit years: a year that would be
-  ///   more than 50 years in the future is taken as a year of the past.
+  ///   more than 50 years in the future is taken as the latest past year with these digits.
   package static func parse(_ text: Span<UInt8>, now: Int64) -> Int64? {
     if text.count == 24 { return parseAsctime(text) }
     guard let comma = text.firstIndex(of: UInt8(ascii: ",")), comma &+ 2 <= text.count, text[comma &+ 1] == 0x20 else {

@@ -2,14 +2,14 @@ import ByteStreams
 
 /// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. The field
-/// decides whether a separator inside quotes separates elements. Separators other than the comma are for other
-/// grammars, such as the parameters of an element.
+/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. Whether a
+/// separator inside quotes separates elements depends on the field (`Quoting`). Separators other than the comma are for
+/// other grammars, such as the parameters of an element.
 package struct HTTPListElements: ~Escapable {
   /// The meaning of a quotation mark in the elements of a list.
   package enum Quoting: Sendable {
-    /// It has no meaning, because the elements are tokens or addresses. So if a client has sent a value with an
-    /// unmatched quotation mark, an element that a proxy has appended is still found.
+    /// It has no meaning, because the elements are tokens or addresses. An unmatched quotation mark in a client's value
+    /// therefore does not hide an element that a proxy has appended.
     case none
     /// It begins or ends a quoted string, in which a backslash escapes the next character (RFC 9110 §5.6.4).
     case strings

@@ -10,8 +10,8 @@ extension HTTPFields {
     return (value.isEmpty || value.equals("*/*")) && !isRepeated(.accept)
   }
 
-  /// The quality of `type/subtype`, by the most specific media range that matches. Parameters of ranges other than `q`
-  /// are ignored, since no representation differs by them. Both names must be in lower case.
+  /// The quality of `type/subtype`, by the most specific media range that matches. Parameters other than `q` are
+  /// ignored, since the gateway's representations do not differ in them. Both names must be in lower case.
   ///
   /// - Parameter byName: whether only ranges without a wildcard are considered. If no such range matches, the quality
   ///   is 0.
@@ -42,7 +42,7 @@ extension HTTPFields {
 
 /// The content codings that a client accepts (RFC 9110 §12.5.3).
 package enum HTTPAcceptedCodings: UInt8, Sendable {
-  /// No coding, since gzip is not acceptable or is preferred less. This is also the value if there is no
+  /// No coding, since gzip is not acceptable or has a lower quality. This is also the value if there is no
   /// Accept-Encoding field.
   case identity
   /// gzip is preferred. Identity is acceptable, too.

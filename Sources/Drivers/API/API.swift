@@ -45,8 +45,8 @@ package final class API: HTTPApplication {
   /// Decides which requests this loop serves.
   var access: RequestAccess
   var compressor = ResponseCompressor()
-  /// The number of requests that may wait, among the requests to the API on management listeners. All connections of
-  /// these listeners are on one loop, so this loop counts all of them.
+  /// The number of requests in progress on management listeners that may have to wait. All connections of these
+  /// listeners are on one loop, so this loop counts all of them.
   var heldManagementRequests = 0
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
@@ -88,7 +88,7 @@ package final class API: HTTPApplication {
       /// request continues at the next holder.
       indirect case movable(RequestToForward)
       /// The request is executed here for another gateway, which has forwarded it. `movesOn`: whether that gateway can
-      /// send the request to the next holder while it waits here.
+      /// send the request to the next holder while the request waits here.
       case fromPeer(movesOn: Bool)
       /// Another gateway has forwarded the request, and the session is not local.
       case misdirected
@@ -251,7 +251,7 @@ package final class API: HTTPApplication {
     if case .messages = route.body {
       body = RequestBody(head.framing, limit: messageLimits.bodyBytes, preparedFrom: accepted.smallestLongBody)
     }
-    // The forwarding gateway counts a request that it has forwarded.
+    // The gateway that has forwarded the request counts it.
     if case .fromPeer = pending.step { return false }
     if accepted.mayWait, let rules, rules.movesOn,
       let forwarded = requestToForward(head, rules, pending.request, from: origin)

@@ -5,7 +5,7 @@ import Metrics
 /// Why a request is refused with 401. The text of the problem contains only what the client needs, and does not repeat
 /// the credentials.
 enum AuthenticationRefusal: Error {
-  /// - Parameter hasCookie: whether the request has the cookie, which does not count for it.
+  /// - Parameter hasCookie: whether the request has the cookie although it may not use the cookie.
   case missing(hasCookie: Bool)
   case otherScheme
   case repeatedCookie

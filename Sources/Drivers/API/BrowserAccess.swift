@@ -49,7 +49,8 @@ package struct BrowserAccess: Sendable {
         )
       }
     }
-    // A site has no port, so all programs on localhost are the same site. So a page of the same site is foreign, too.
+    // A site has no port, so all programs on localhost are the same site. A page of the same site may thus belong to
+    // another program.
     if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site"),
       !(allowsLinks && request.isNavigation)
     {

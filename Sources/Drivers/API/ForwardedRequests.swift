@@ -30,8 +30,8 @@ struct RequestToForward {
   let waits: Bool
   /// The client for which the request is counted.
   let client: UInt64
-  /// nil unless the response is the document of a session, to which this gateway adds its part. If it is, whether the
-  /// request only reads the document.
+  /// For a request whose response is the document of a session: whether the request only reads the document. nil for
+  /// any other request. This gateway adds its own part to the document.
   let readsDocument: Bool?
 
   /// - Parameter id: identifies the request among the requests of all gateways.
@@ -126,7 +126,8 @@ enum ForwardedID {
 /// holder checks parameters and content, and applies the limits of messages.
 extension API {
   /// Returns the request for a remote session in the form in which it is sent to the holder. nil if this gateway itself
-  /// responds: there is no other gateway, or no holder, and the response does not need one.
+  /// responds, because there is no other gateway, or because there is no holder and the response does not need a
+  /// holder.
   func forwarded(
     _ head: borrowing HTTPRequestHead, _ rules: HolderRules, _ request: ReceivedRequest, from origin: ClientOrigin,
     _ body: inout RequestBody?
@@ -250,7 +251,7 @@ final class HeldMovableRequest: WaitingRequest {
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     if !hasMoved {
       let step = request.advance(cause, at: now)
-      // Checked after the data, which may be from a time when the session was remote.
+      // This is checked after the data was read: if the session was already remote then, the data may be outdated.
       guard session.hasLeft, cause == .news else { return step }
       if case .ready = step, request.isFact { return .ready }
       moveOn()
@@ -277,7 +278,8 @@ final class HeldMovableRequest: WaitingRequest {
 }
 
 extension ForwardedExchange {
-  /// The exchange ends by its own deadline. The deadline of the wait is later, so that it never comes first.
+  /// The exchange ends by its own deadline. The deadline of the wait is one second later, so that the exchange ends
+  /// first.
   fileprivate func step(endsAtDrain: Bool = true) -> WaitStep {
     outcome == nil ? .wait(notifier, until: deadline + .seconds(1), endsAtDrain: endsAtDrain) : .ready
   }

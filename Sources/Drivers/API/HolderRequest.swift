@@ -15,7 +15,8 @@ protocol HolderRequest: WaitingRequest {
 }
 
 extension HolderRequest {
-  /// Whether the session was lost is checked after its state was read: if not, that state was true until then.
+  /// The loss of the session is checked after its state was read. If the session is still local, the state was true
+  /// when it was read.
   func finish(at now: MonotonicTime, into response: inout Response) {
     let (api, session, isFact) = (api, session, isFact)
     conclude(at: now, into: &response)

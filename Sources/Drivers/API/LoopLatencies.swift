@@ -31,8 +31,8 @@ package final class LoopLatencies: TurnObserver {
     var count = 1
   }
 
-  /// Maximum number of groups kept until the end of the turn. Further groups are measured at once, for which the clock
-  /// is read.
+  /// Maximum number of groups kept until the end of the turn. Further groups are measured at once, and the clock is
+  /// read for each.
   private static var maximumGroups: Int { 64 }
 
   private let turns: Histogram.Part

@@ -248,8 +248,8 @@ final class RateLimiter: Sendable {
   /// used up the limit.
   static func seconds(_ wait: TimeSpan) -> Int { Int((wait.nanoseconds + 999_999_999) / 1_000_000_000) }
 
-  /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that are used up
-  /// by more than four fifths.
+  /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits of which more than
+  /// four fifths are used.
   ///
   /// - Parameters:
   ///   - all: whether all limits are written, because one of them has refused the request.

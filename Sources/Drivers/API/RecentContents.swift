@@ -1,5 +1,5 @@
-/// A cache of the latest contents that clients have requested. The thousands of responses that one push may cause then
-/// use one copy in memory.
+/// A cache of the latest contents that clients have requested. One push may cause thousands of responses, which use one
+/// copy in memory.
 ///
 /// Each loop has its own cache. A content is usually kept when a second client requests it. If the requests of all
 /// clients differ, the cache costs each request a few comparisons.

@@ -16,11 +16,11 @@ final class RequestContext {
   let allowsCredentials: Bool
   var isPreflight = false
   var client: RateLimiter.Client?
-  /// The origin of the client if another gateway has forwarded the request, otherwise nil. That gateway counts
-  /// requests, and this one counts messages.
+  /// The origin of the client if another gateway has forwarded the request, otherwise nil. The other gateway counts
+  /// requests, and this gateway counts messages.
   var forwardedOrigin: ClientOrigin?
   var isForwarded: Bool { forwardedOrigin != nil }
-  /// Whether the holder counts the messages. It writes the state of that limit if it refuses them.
+  /// Whether the holder counts the messages. If the holder refuses them, it writes the state of the limit.
   var isSentToHolder = false
   fileprivate var hold: RateLimiter.Hold?
   /// Whether the request is counted in `heldManagementRequests`.
@@ -59,8 +59,8 @@ extension API {
     context.hold = try common.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
   }
 
-  /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few
-  /// connections for probes.
+  /// Counts a request on a management listener that may wait, until `release`. Throws 429 if such requests would leave
+  /// too few connections for probes.
   func holdManagement(_ context: inout RequestContext?) throws(Problem) {
     let connections = common.managementConnections
     guard heldManagementRequests < connections / 2 else {
@@ -121,9 +121,9 @@ extension API {
   }
 }
 
-/// A held request with a context, or with credentials that may be removed meanwhile. After that, the request gets no
-/// data. It ends at the next notification or at its deadline: with 401 if it has had no effect, otherwise with a
-/// problem that says so. A request whose response contains only its own effect does not end early.
+/// A held request with a context, or with credentials that may be removed meanwhile. Once the credentials are removed,
+/// the request gets no data. It ends at the next notification or at its deadline: with 401 if it has had no effect,
+/// otherwise with a problem that says so. A request whose response contains only its own effect does not end early.
 private final class AccompaniedRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let grant: Grant?

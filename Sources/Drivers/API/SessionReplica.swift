@@ -12,7 +12,7 @@ import Upstream
 /// The identity of this gateway among the gateways that share its sessions.
 package struct GatewayIdentity: Sendable {
   let id: String
-  /// The address at which the other gateways reach it.
+  /// The address at which the other gateways reach this gateway.
   let address: String
 
   package init(id: String, address: String) {
@@ -182,7 +182,7 @@ final class HeldDocumentRequest: WaitingRequest {
   var effect: HeldEffect { isRead || !exchange.mayHaveBeenExecuted ? .none : .change }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    // A request that changes the session may have an effect at the holder, so it waits.
+    // A request that changes the session may have an effect at the holder, so it waits for the outcome even at a drain.
     exchange.outcome == nil ? .wait(exchange.notifier, until: deadline, endsAtDrain: isRead) : .ready
   }
 

@@ -354,8 +354,8 @@ package final class ConcurrentInbox: Sendable {
   /// Applies new limits. Returns whether they dropped pushes.
   package func change(_ retention: Retention, now: MonotonicTime) -> Bool { drop(.changed(retention, now: now)) }
 
-  /// Incremented on every change. A reader must read this value before it reads the pushes. What it has read is current
-  /// as long as the value stays the same.
+  /// Incremented on every change. A reader must read this value before it reads the pushes. The pushes that it has read
+  /// are current as long as the value stays the same.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   /// The position after the newest push, without a lock. A push that arrives after this call is after this position.

@@ -26,7 +26,7 @@ extension CreatedSessions {
   /// Looks up a session in Redis if it is not in this gateway's list, since a client may just have created it at
   /// another gateway. Returns nil if sessions are not shared.
   ///
-  /// - Parameter client: the client to whose limit the lookup is counted.
+  /// - Parameter client: the client whose limit counts the lookup.
   package func lookUp(_ name: String, by client: UInt64) -> DefinitionRequest? {
     shared.withLock { $0 }?.lookUp(name, by: client)
   }

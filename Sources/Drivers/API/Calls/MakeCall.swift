@@ -152,8 +152,8 @@ extension API {
     }
   }
 
-  /// Writes the path of the delivery and the id that the upstream got, which is in its further messages about the
-  /// request.
+  /// Writes the path of the delivery, and the id that the upstream got. Further messages of the upstream about the
+  /// request contain this id.
   private func writeIdentifiers(of pending: PendingCall, _ number: UInt32?, into fields: inout ByteQueue) {
     DeliveryJSON.writeLocation(of: pending.call.sequence, in: pending.session, into: &fields)
     // The acknowledgement of an event is its only reply.

@@ -19,13 +19,14 @@ struct HeldConsumerRequest: HolderRequest {
     /// The turn of a receive that is held; nil if the request never waits for pushes.
     fileprivate let turn: ReceiveTurn?
     fileprivate(set) var phase: Phase
-    /// Whether the request is notified when something is stored.
+    /// Whether the request is notified when changes are stored.
     fileprivate(set) var isStoring = false
     /// When the request was received.
     fileprivate let start: MonotonicTime
     /// When the wait for the store ends.
     fileprivate var storeDeadline: MonotonicTime
-    /// The stored end of the leases of the result, by the clock that also counts the time of a suspended machine.
+    /// The stored end of the leases of the result, in boot time, which includes the time in which the machine is
+    /// suspended.
     fileprivate var leaseEnd = MonotonicTime.distantFuture
 
     /// A receive that waits for pushes.
@@ -50,7 +51,7 @@ struct HeldConsumerRequest: HolderRequest {
 
     fileprivate mutating func noteLeases(of result: ConsumerResult) {
       guard let end = result.leaseEnd else { return }
-      // The boot time is read first. If the process is stopped between the two clocks, `leaseEnd` is too early, which
+      // The boot time is read first. If the process is stopped between the two readings, `leaseEnd` is too early, which
       // is harmless.
       let bootTime = ProcessInformation.bootTime()
       leaseEnd = bootTime + (end - ProcessInformation.monotonicTime())
@@ -160,12 +161,12 @@ extension HeldConsumerRequest.Pending {
   /// What the request waits for.
   fileprivate var step: WaitStep {
     let notifier = target.session.consumers.notifier
-    // A request must not be acknowledged before its changes are stored, so it then does not end at a drain.
+    // A request does not end at a drain before its changes are stored, since its response would acknowledge them.
     switch phase {
     case .receiving(let receive) where receive.acknowledgement == nil: return .wait(notifier, until: receive.deadline)
     case .receiving(let receive):
       return .wait(notifier, until: max(receive.deadline, storeDeadline), endsAtDrain: false)
-    // A result that fails after `advance` has looked is refused at its notification.
+    // If the store fails after `advance` has read the outcome, a further notification refuses the request.
     case .storing(_, let ticket) where outcome(of: ticket) != .stored:
       return .wait(notifier, until: storeDeadline, endsAtDrain: false)
     case .storing, .complete, .refused: return .ready
@@ -176,7 +177,8 @@ extension HeldConsumerRequest.Pending {
     switch phase {
     case .receiving(let receive) where cause == .end:
       if isUnstored(receive.acknowledgement) { return refuse() }
-      // If consumers are stored, a lease would have to wait for the store, and there was nothing to lease.
+      // The wait has ended without pushes. If consumers are stored, the request takes none now, since their leases
+      // would have to wait for the store.
       take(receive, limit: target.session.consumers.isStored ? 0 : nil, api)
     case .receiving(var receive):
       // The next holder has the pushes. A closed session has none.
@@ -201,9 +203,10 @@ extension HeldConsumerRequest.Pending {
     }
   }
 
-  /// Takes the pushes. If they are leased, that must be stored before the response is sent.
+  /// Takes the pushes. If they are leased, the leases must be stored before the response is sent.
   private mutating func take(_ receive: PendingReceive, limit: Int? = nil, _ api: API) {
-    // Read here: if the process was stopped in this turn, a lease would otherwise end later than it is stored.
+    // The clock is read here, since the time of the turn may be too old: if the process was stopped in this turn, the
+    // stored end of a lease would be too early.
     let now = ProcessInformation.monotonicTime()
     do throws(Problem) {
       let result = try api.take(receive, limit: limit, at: now)

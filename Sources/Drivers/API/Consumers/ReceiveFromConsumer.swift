@@ -87,7 +87,7 @@ struct PendingReceive {
 }
 
 extension API {
-  /// Takes the available pushes. The consumer of a worker leases them now.
+  /// Takes the available pushes. A work-sharing consumer leases them now.
   ///
   /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.
   func take(

@@ -3,7 +3,7 @@ import ByteStreams
 /// Splits the body of a batch into its lines. A line ends with LF or CRLF, and empty lines are skipped.
 ///
 /// Lines are copied out of the body in pieces of up to `pieceBytes`. A message that stays queued longer than its
-/// neighbours keeps the memory of its piece, at most. The limits of the queue count only the bytes of the message
+/// neighbours keeps at most the memory of its piece. The limits of the queue count only the bytes of the message
 /// itself.
 enum BatchLines {
   /// Large enough for one allocation per 40 messages of 100 bytes. Small enough that 1,024 messages, the default limit

@@ -12,7 +12,7 @@ struct BatchResults {
     case refused(Problem.Kind, detail: String?, count: Int)
   }
 
-  /// A message of the batch, or its end.
+  /// The position of a message in the batch, or the end of the batch.
   struct Position: Equatable {
     var run = 0
     var offset = 0

@@ -15,7 +15,7 @@ struct PendingSend {
   var receipt: SendReceipt
   let parameters: SendParameters
   let isReplayed: Bool
-  /// Whether the client repeats an earlier request, which the response then says. If another gateway repeats a
+  /// Whether the client repeats an earlier request. If so, the response says this. If another gateway repeats a
   /// forwarded request, the client has sent it only once.
   let showsReplay: Bool
   /// All messages before this position have reached the state. Each notification continues here, so that a batch is

@@ -32,13 +32,15 @@ final class MessageStream: Source {
   private var end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
-  /// Whether there was no new data when the stream was last held, so that the client does not read slowly.
+  /// Whether the stream waits for new data. If so, the client has kept up, and the latency of the next push is
+  /// measured.
   private var isWaiting = false
   /// The client's position, if known. With a filter, a batch may end after the position of its last message.
   private var sentCursor: Cursor?
   /// The part of the session's state that was sent; nil if the stream does not send the state.
   private var sentState: SentState?
-  /// The wait before it can read: the copy of another gateway's session does not know its position yet.
+  /// The wait before the stream can read: this gateway's copy of a remote session does not know the stream's position
+  /// yet.
   private var awaited: FollowedCopy.Wait?
 
   private struct SentState {
@@ -107,8 +109,8 @@ final class MessageStream: Source {
     }
     if !content.isEmpty { nextHeartbeat = now + api.common.settings.delivery.streamHeartbeat }
     if !isRevoked, hasNewState { appendState(to: &content.text, at: now) }
-    // The inbox has ended: its pushes are gone with the session, or another inbox has them. The client continues there
-    // when it reconnects.
+    // If the inbox has ended, its pushes were removed with the session, or another inbox has them. A client that
+    // reconnects continues in that inbox.
     if isEnding || session.inbox.hasEnded { return .end }
     return hasMore ? .more : .wait
   }
@@ -150,7 +152,8 @@ final class MessageStream: Source {
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
     let replica = SessionReplica(of: session, api.common)
-    // Read before `isHere`: it is then the state of a session that was local.
+    // The snapshot is read before `isHere`. If `isHere` is true after that, the session was local when the snapshot was
+    // taken.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       options.format.write(replica, into: &text)

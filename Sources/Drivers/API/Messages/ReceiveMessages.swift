@@ -80,7 +80,7 @@ extension API {
 
   /// Begins a stream.
   ///
-  /// - Parameter copy: the wait before it can read; nil if it can read now.
+  /// - Parameter copy: the wait before the stream can read; nil if it can read now.
   func stream(
     _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
     until end: MonotonicTime, for grant: Grant?, awaiting copy: FollowedCopy.Wait? = nil,
@@ -99,7 +99,7 @@ extension API {
     response.fields.append("Gateway-Heartbeat: " as StaticString)
     response.fields.append(decimal: Int(common.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
     response.fields.append("\r\n" as StaticString)
-    // HAProxy delays each part of a response whose end it can recognise by 200 ms, unless it has `option
+    // If HAProxy can recognise the end of a response, it delays each part by 200 ms, unless it has `option
     // http-no-delay`.
     response.endsWithConnection = true
     let options = MessageStream.Options(

@@ -28,7 +28,7 @@ extension API {
   }
 
   /// The problem of messages that stay queued, and may be sent, although they are not stored yet. They stay queued
-  /// because they belong to a repetition, or because other messages have ended in favour of them.
+  /// because they belong to a repetition, or because other messages have ended to make room for them.
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,
@@ -78,7 +78,7 @@ extension PendingSend {
 
   var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
 
-  /// Ends messages that are not stored, unless other messages have ended in favour of them.
+  /// Ends messages that are not stored, unless other messages have ended to make room for them.
   func reject() -> StoreRejection {
     guard let ticket = receipt.ticket else { return .isStored }
     let upstream = receipt.session.upstream

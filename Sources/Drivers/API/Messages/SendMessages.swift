@@ -27,7 +27,8 @@ enum SendMessages: Endpoint {
       method: .post, path: "/v1/messages", sessionPath: "/v1/sessions/{name}/messages", scope: .send,
       parameters: parameters, body: .messages, takesIdempotencyKey: true,
       place: .holder(
-        // Accepted messages are stored. The receipt does not show states that were read after a loss of the session.
+        // The receipt of accepted messages stays true: the messages are stored, and the receipt shows no states that
+        // were read after the session was lost.
         HolderRules(repetition: .recognised, staysTrue: .ifAccepted, wait: .with(.until))),
       kind: .send)
   }
@@ -273,8 +274,8 @@ extension API {
       of: parameters.timeToLive ?? session.upstream.defaultTimeToLive, after: parameters.waited, count)
   }
 
-  /// The rest of a TTL after a wait of the request at another gateway. Throws 503 if the TTL has ended. After a wait,
-  /// `TTL: 0` has always ended, since it means that the message is sent at once or not at all.
+  /// The time that is left of a TTL after the request has waited at another gateway. Throws 503 if the TTL has ended.
+  /// After a wait, `TTL: 0` has always ended, since it means that the message is sent at once or not at all.
   func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(Problem) -> TimeSpan {
     guard waited > .zero else { return timeToLive }
     guard timeToLive > waited else {

@@ -38,7 +38,7 @@ protocol Endpoint: SendableMetatype {
     _ input: Input, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
   ) throws(Problem) -> Outcome
 
-  /// Store an input between `read` and `execute`. The endpoints of frequent requests have their own case, which
+  /// Stores an input between `read` and `execute`. The endpoints of frequent requests have their own case, which
   /// allocates nothing.
   static func store(_ input: consuming Input) -> StoredInput
   static func restore(_ input: StoredInput) -> Input?

@@ -11,7 +11,7 @@ import Sessions
 ///
 /// A row is trivially copyable: it is read for every request, and loops would contend for reference counts.
 struct Route {
-  /// GET also stands for HEAD. Every path also has OPTIONS.
+  /// A route with GET also serves HEAD. Every path accepts OPTIONS.
   let method: HTTPMethod
   /// The path, with variables in braces, as in `openapi.yaml`.
   let path: StaticString
@@ -23,7 +23,8 @@ struct Route {
   let scope: Scopes?
   /// Whether the credentials must allow all sessions.
   var needsAllSessions = false
-  /// The accepted query parameters. If there are none, the router refuses a query. Otherwise, the endpoint reads it.
+  /// The accepted query parameters. If there are none, the router refuses a query. Otherwise, the endpoint reads the
+  /// query.
   var parameters = QueryParameter.Names.none
   var body = Body.none
   /// Whether Idempotency-Key has an effect.
@@ -61,7 +62,7 @@ struct Route {
     /// A change of the desired state (`SessionChange`).
     case change
 
-    /// Prepares to collect a document, which is refused if its head shows that it is not valid.
+    /// Prepares to collect a document. Throws if the head of the request shows that the document is not valid.
     func prepare(_ head: borrowing HTTPRequestHead) throws(Problem) -> RequestBody? {
       switch self {
       case .none, .messages: return nil

@@ -60,7 +60,7 @@ struct Router {
     let match = table.match(path, on: listeners)
     let isReading = request.method == .get || request.method == .head
     let route = match.flatMap { table.paths[$0.path].route(for: request.method) }
-    // Every path below /errors/ is public, also if no problem type has its name.
+    // Every path below /errors/ is public, even if no problem type has its name.
     let isPublic = route.map { table.routes[$0].scope == nil } ?? path.starts(with: "/errors/")
     return Path(
       match: match, listeners: listeners, isOfAPI: Self.isOfAPI(path, on: role),

@@ -12,8 +12,8 @@ import Upstream
 import UpstreamSession
 
 /// `PATCH /v1/session`: requests the desired state and responds with the current state. The change takes time. `GET
-/// /v1/session` reports its progress. Waits if the change must be stored for the next holder before the response is
-/// sent.
+/// /v1/session` reports its progress. If the change must be stored for the next holder, the response waits until it is
+/// stored.
 enum ChangeSession: Endpoint {
   static var route: Route {
     Route(

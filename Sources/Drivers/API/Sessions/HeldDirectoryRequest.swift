@@ -30,7 +30,7 @@ final class HeldDirectoryRequest: WaitingRequest {
     deadline = now + Self.wait
   }
 
-  /// How long it waits for Redis: longer than detecting and replacing a broken connection takes.
+  /// How long the request waits for Redis. Detecting and replacing a broken connection takes less time.
   private static var wait: TimeSpan { .seconds(5) }
 
   var heldCount: Gauge? { nil }
@@ -125,7 +125,7 @@ extension API {
       throw Self.sessionIsNew(name)
     case (.lookUp, _): throw Self.listUnavailable
     case (.put(let name, let document, let grant), .exists):
-      // Another request was faster, perhaps at another gateway. This gateway may learn of its session only a moment
+      // Another request was faster, perhaps at another gateway. This gateway may learn of the new session only a moment
       // later.
       guard let existing = common.sessions.find(name) else { throw Self.listUnavailable }
       try confirm(existing, as: document, for: grant)

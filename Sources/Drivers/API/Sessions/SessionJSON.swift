@@ -224,7 +224,7 @@ extension SessionSnapshot {
   }
 
   /// Writes how the upstream refused the last opening handshake. Only the status of its response is included. An error
-  /// page may repeat the credentials that we sent, which clients of the API must not see.
+  /// page may repeat the credentials that the gateway sent, which clients of the API must not see.
   private func writeRefusal(into output: inout ByteQueue) {
     guard let report = status.lastReport, let code = report.status else {
       output.append("null")

@@ -31,8 +31,8 @@ struct DescriptorBudget: Equatable {
   static let connectionsWithPeers = 4_096
   /// Maximum number of Sentinels (`store.sentinels`). Each has a connection for its notifications.
   private static let sentinels = 32
-  /// The descriptors of the Redis store: connections to Redis, whose attempts may have all addresses open at once,
-  /// connections to Sentinels, a resolver of its own, and an event loop (its epoll set and its mailbox).
+  /// The descriptors of the Redis store: connections to Redis (a connection attempt may have a socket for each address
+  /// at once), connections to Sentinels, a resolver of its own, and an event loop (its epoll set and its mailbox).
   static let redis = RedisStore.connections * ConnectRace.addressLimit + sentinels + lookUps + 2
 
   /// Maximum open connections of clients, and to the management listeners.

@@ -27,8 +27,8 @@ extension GatewayServer {
   /// settings. `upstream` is applied by a new connection that replaces the old one. A session that is missing in the
   /// plan keeps running unchanged. If the settings are invalid, logs why and returns false.
   ///
-  /// A session keeps its connection if its `upstream` has not changed except for its topics. But a SIGHUP gives every
-  /// session a new connection if no setting has changed since the start or the last SIGHUP: the operator may have
+  /// A session keeps its connection if nothing in its `upstream` has changed, or only its topics. But a SIGHUP gives
+  /// every session a new connection if no setting has changed since the start or the last SIGHUP: the operator may have
   /// replaced a certificate or credential, and the gateway does not compare their files. If the gateway has meanwhile
   /// applied a change by itself, SIGHUP opens no new connections, since operators and their tools send SIGHUP after
   /// each change.

@@ -2,7 +2,7 @@ import API
 import ByteStreams
 import Reactor
 
-/// Takes a sample for the history of the gateway every few seconds. Runs on one loop, as long as the loop runs.
+/// Samples the gateway's metrics every few seconds, for `GatewayHistory`. Runs on one loop, as long as the loop runs.
 final class HistorySampler: LoopTask, TimerTarget {
   private let common: CommonState
   private let loop: LoopContext

@@ -65,7 +65,7 @@ package struct WebSocketConnection: ~Copyable {
   /// §5.5.1).
   package var canSend: Bool { !hasSentClose && failure == nil }
 
-  /// Whether the connection is about to end, so that the driver must apply a timeout.
+  /// Whether the connection is about to end. If so, the driver must apply a timeout.
   package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
   /// Whether this side should close TCP when all output is sent. After the closing handshake the server closes first,

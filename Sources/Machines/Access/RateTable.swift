@@ -118,7 +118,7 @@ package struct RateTable: Sendable {
   }
 
   private let limits: Limits
-  /// Open addressing, at most three quarters full. Places become free only when all entries are distributed again.
+  /// Open addressing, at most three quarters full. Places become free only when the table is rebuilt.
   private var slots: [Entry] = []
   /// Number of entries in `slots`.
   package private(set) var count = 0

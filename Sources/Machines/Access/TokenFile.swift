@@ -100,7 +100,7 @@ enum TokenFile {
       place = value
     }
 
-    /// A name must not contain `=` and `:`, so that a forgotten name is noticed.
+    /// A name must not contain `=` or `:`, so that a line without a name is an error.
     private static func isName(_ word: [UInt8]) -> Bool {
       (1...maximumNameBytes).contains(word.count)
         && word.allSatisfy { ASCII.isUnreserved($0) && $0 != UInt8(ascii: "~") || "@/+".utf8.contains($0) }

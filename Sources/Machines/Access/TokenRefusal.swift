@@ -67,8 +67,8 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The reason for the client. It is complete if the signature is valid. If not, it contains nothing that would help
-  /// to forge a token.
+  /// The reason for the client. If the signature is valid, it is the complete reason. Otherwise it contains nothing
+  /// that would help to forge a token.
   package var clientDescription: String {
     switch self {
     case .missing, .malformed, .expired, .notYetValid, .otherAudience, .otherIssuer, .issuerOfOtherKey: description

@@ -47,7 +47,7 @@ package struct CallTable: Sendable {
     let token: ByteString
     let sequence: UInt64
     let lane: Int
-    /// The client for which the call counts.
+    /// The client for which the call is counted.
     let client: UInt64
     /// The last connection that has taken the request; nil if there was none, or if that connection has ended and the
     /// request is queued.
@@ -79,7 +79,7 @@ package struct CallTable: Sendable {
     late = LateCalls(limits.late)
   }
 
-  /// Whether there is no call, not even a remembered call: no message of the upstream need be examined.
+  /// Whether there is no call, not even a remembered call. If so, messages of the upstream need not be examined.
   package var isEmpty: Bool { calls.isEmpty && late.isEmpty }
   /// The number of calls whose clients have not collected an outcome.
   package var count: Int { calls.count }
@@ -103,7 +103,7 @@ package struct CallTable: Sendable {
   /// - Parameters:
   ///   - token: the client's id, as JSON.
   ///   - sequence: the number of the message with the request.
-  ///   - client: the client for which the call counts.
+  ///   - client: the client for which the call is counted.
   package mutating func open(_ id: CallID, token: ByteString, sequence: UInt64, by client: UInt64 = 0) -> Int {
     precondition(hasRoom(for: client) && !contains(id), "a call needs room and a new id")
     total.add(by: client)

@@ -23,7 +23,7 @@ package struct LateCalls: Sendable {
     let token: ByteString
     /// The principal of its client.
     let caller: String
-    /// The client for which the call counts; 0 if clients cannot be distinguished.
+    /// The client for which the call is counted; 0 if clients cannot be distinguished.
     let client: UInt64
     let end: MonotonicTime
     var reply: CallReply?
@@ -52,7 +52,7 @@ package struct LateCalls: Sendable {
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
   /// - Parameters:
-  ///   - client: the client for which the call counts; 0 if clients cannot be distinguished.
+  ///   - client: the client for which the call is counted; 0 if clients cannot be distinguished.
   ///   - hasMemory: whether late calls may use this many bytes more. If not, the call is not remembered.
   mutating func add(
     _ id: CallID, token: ByteString, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,

@@ -18,9 +18,9 @@ extension ConsumerTable {
   /// can return to it.
   static var graceTime: TimeSpan { .minutes(1) }
 
-  /// Restores stored consumers. Leases continue until their deadlines. The time until idle consumers are removed
-  /// continues, too. The time in which no process had the session is not part of the time without use. Only a wall
-  /// clock could measure it, and a step of that clock would remove consumers.
+  /// Restores stored consumers. Leases continue until their deadlines. The time for which a consumer was unused
+  /// continues from the stored value. It does not include the time in which no process had the session: only a wall
+  /// clock could measure that time, and a step of that clock would remove consumers.
   package init(restoring restored: StoredConsumers, from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
@@ -83,7 +83,7 @@ extension ConsumerTable {
 }
 
 extension ConsumerTable.Consumer {
-  /// When the time without use must be stored or the consumer removed, unless it is used before.
+  /// When the time without use must be stored or the consumer removed, unless the consumer is used before then.
   func nextStoring() -> MonotonicTime {
     let end = idleEnd()
     guard end != .distantFuture else { return end }

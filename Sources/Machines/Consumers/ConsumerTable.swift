@@ -424,7 +424,8 @@ package struct ConsumerTable: Sendable {
     return next == .distantFuture ? nil : next
   }
 
-  /// When this consumer must be removed, or its time without use must be stored, unless it is used before.
+  /// When this consumer must be removed, or its time without use must be stored, unless the consumer is used before
+  /// then.
   package func nextDeadline(ofUse name: String) -> MonotonicTime {
     guard let consumer = consumers[name] else { return .distantFuture }
     return unstored == nil ? consumer.idleEnd() : consumer.nextStoring()

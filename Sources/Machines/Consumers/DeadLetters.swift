@@ -18,7 +18,8 @@ package struct DeadLetter: Sendable {
 /// The dead letters of a consumer, oldest first. Their bytes take no memory of their own while the push log keeps the
 /// pushes.
 struct DeadLetters: Sendable {
-  /// Maximum number of dead letters. They are enough to diagnose the messages that a broken worker could not handle.
+  /// Maximum number of dead letters. This number is enough to diagnose why a broken worker could not handle its
+  /// messages.
   static var maximumCount: Int { 1_000 }
   /// Maximum sum of the rendered bytes and `RetainedMessage.overhead` of each message.
   static var maximumBytes: Int { 16 << 20 }

@@ -26,9 +26,9 @@ struct LeaseQueue: Sendable {
     /// Pushes with a topic of the consumer, each of which gets a record. This is the maximum number of leases, which is
     /// enough for the largest batch without an order.
     var pushes = LeaseQueue.maximumLeases
-    /// Comparisons of other pushes with a topic. A comparison takes about 10 ns. With one topic, they are enough for
-    /// all pushes of the default retention. With the maximum number of topics, they are enough for as many pushes as
-    /// `pushes`.
+    /// Comparisons of other pushes with a topic. A comparison takes about 10 ns. With one topic, this number is enough
+    /// for all pushes of the default retention. With the maximum number of topics, it is enough for as many pushes as
+    /// `pushes` allows.
     var comparisons = TopicFilter.maximumPatterns * LeaseQueue.maximumLeases
     /// Payload bytes that are searched for keys.
     var bytes = 1 << 20
@@ -43,8 +43,8 @@ struct LeaseQueue: Sendable {
     case delayed
     /// Leased until the record's deadline.
     case leased(bits: UInt64)
-    /// Retention has removed the push while it was queued, so a gap reports it. Its record is removed when the push
-    /// before it in the list of its key is removed.
+    /// Retention has removed the push while it was queued, so a gap reports it. Its record is removed when the previous
+    /// push in the list of its key is removed.
     case missing
   }
 

@@ -1,9 +1,9 @@
 /// Decides where pushes of a session may be missing: between two connections, or in one namespace while the other
 /// namespaces continue.
 ///
-/// The end of the sending connection is a loss of pushes, unless the upstream restores the state of that connection on
-/// the next connection. Until this is known, the loss is delayed. The loss counts as soon as the upstream reports that
-/// it has not restored the state. Connections are identified by numbers, which increase.
+/// When the sending connection ends, pushes are lost, unless the upstream restores the state of that connection on the
+/// next connection. Until this is known, the loss is *delayed*, which means that it is not reported. It is reported as
+/// soon as the upstream says that it has not restored the state. Connections are identified by numbers, which increase.
 ///
 /// A function that returns a Boolean returns whether pushes may be missing from this point on. The owner reports the
 /// gap after the pushes that have arrived.
@@ -14,9 +14,9 @@ package struct PushContinuity: Sendable {
   /// The connection whose state was saved when it stopped sending. `isComplete`: no push is missing if the upstream
   /// restores this state.
   private var saved: (connection: UInt64, isComplete: Bool)?
-  /// Whether an attempt has moved the cursor of the session by pushes that arrived before the upstream has said whether
-  /// it resumes. If the attempt fails, the pushes before the cursor may be missing, so no state is complete until the
-  /// next connection begins to send.
+  /// Whether a successor has delivered pushes before the upstream has said whether it restores the state. These pushes
+  /// have moved the cursor of the session. If the successor fails, pushes before the cursor may be missing, so no saved
+  /// state is complete until the next connection begins to send.
   package private(set) var isCursorUncertain = false
   /// The connections whose setup has begun and that do not send yet.
   private var successors: [Successor] = []

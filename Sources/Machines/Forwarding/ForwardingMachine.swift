@@ -157,7 +157,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     if let end = patienceEnd { patienceEnd = end + (now - begun) }
   }
 
-  /// Begins or continues a wait for a holder, or for a connection to one. Returns when it ends.
+  /// Begins or continues a wait for a holder, or for a connection to the holder. Returns the time at which the wait
+  /// ends.
   package mutating func beginWaiting(at now: MonotonicTime) -> MonotonicTime {
     let end = patienceEnd ?? now + limits.patience
     patienceEnd = end

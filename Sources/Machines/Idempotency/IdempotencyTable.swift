@@ -119,7 +119,7 @@ package struct IdempotencyTable: Sendable {
   package private(set) var retention: TimeSpan
   private var shards: [Shard]
   /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
-  /// count for no client.
+  /// are counted for no client.
   private var total: ReservedTotal
   /// Maximum number of clients whose keys are counted: the number of keys of a shard with the default limit. The
   /// dictionary of clients should not be larger than the dictionary of a shard, since both are copied when they grow.
@@ -143,7 +143,7 @@ package struct IdempotencyTable: Sendable {
   /// - Parameters:
   ///   - key: the digest of the client's key with its scope.
   ///   - fingerprint: the digest of the content of the request.
-  ///   - client: the client for which the key counts: a principal, or an address without credentials.
+  ///   - client: the client for which the key is counted: a principal, or an address without credentials.
   package mutating func begin(
     _ key: Key, _ fingerprint: Key, by client: UInt64, now: MonotonicTime
   ) -> Verdict {

@@ -20,7 +20,7 @@ package struct KeyClock: Sendable {
     start.wallClock.addingReportingOverflow((now - start.now).nanoseconds / 1_000_000).partialValue
   }
 
-  /// How long a key is still to be remembered, at most for its original lifetime; zero if it has expired.
+  /// How much longer a key is remembered, at most its original lifetime; zero if it has expired.
   package func rest(of key: StoredKey, at now: MonotonicTime) -> TimeSpan {
     let rest = key.end.subtractingReportingOverflow(time(at: now))
     let lifetime = key.end.subtractingReportingOverflow(key.accepted)

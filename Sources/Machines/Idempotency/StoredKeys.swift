@@ -7,7 +7,7 @@ package struct StoredKey: Hashable, Sendable {
   package let key: IdempotencyTable.Key
   /// The digest of the content of the request.
   package let fingerprint: IdempotencyTable.Key
-  /// The digest of the name of the client for which the key counts.
+  /// The digest of the name of the client for which the key is counted.
   package let principal: IdempotencyTable.Key
   package let acceptance: IdempotencyTable.Acceptance
   /// When the key was accepted, on the `KeyClock`, in milliseconds.

@@ -116,7 +116,7 @@ package struct PushLog {
     let gap: GapMarks
   }
 
-  /// Distinguishes the numbers of this run from the numbers of earlier runs. 0 if the log is not stored.
+  /// The present term, which distinguishes its numbers from the numbers of earlier terms. 0 if the log is not stored.
   package internal(set) var term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
   var terms: [Term]

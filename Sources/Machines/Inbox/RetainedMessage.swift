@@ -345,12 +345,12 @@ package struct MessageRenderer: ~Copyable {
     return start + 1..<scratch.count - 1
   }
 
-  /// Appends a content. A large content is rendered a part at a time and moved to `large`, so that it needs no second
-  /// buffer of its size.
+  /// Appends content. Large content is rendered in parts and moved to `large`, so that it needs no second buffer of its
+  /// size.
   private mutating func append(_ content: Span<UInt8>, as kind: RetainedMessage.Kind) {
     guard content.count >= Self.smallestLarge else { return appendPart(content, as: kind) }
-    // This is the whole message unless a text needs escapes, or an event has several large contents. For those, the
-    // array grows by itself: a reservation for each would copy the contents before it.
+    // This size is enough for the whole message, unless a text needs escapes or an event has several large values. In
+    // these cases the array grows by itself: a reservation for each value would copy the values before it.
     let size = kind == .binary ? Base64.encodedCount(content.count) : content.count
     if large.isEmpty { large.reserveCapacity(scratch.count + size + Self.partBytes / 2) }
     var start = 0
@@ -399,9 +399,9 @@ package struct MessageRenderer: ~Copyable {
   /// Maximum size of the buffer that is kept, in bytes. Only an exceptional message needs a larger buffer, so such a
   /// buffer is released.
   private static let scratchKept = 64 * 1024
-  /// The size in bytes from which a content is large.
+  /// Content of at least this many bytes is large.
   private static let smallestLarge = 256 << 10
-  /// Maximum bytes of a large content that are rendered at once. It is a multiple of 3, the group of base64.
+  /// Maximum bytes of large content that are rendered at once. It is a multiple of 3, the group of base64.
   private static let partBytes = 48 << 10
 
   private func isEmbeddable(_ payload: Span<UInt8>) -> Bool {

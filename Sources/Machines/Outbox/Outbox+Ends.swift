@@ -108,7 +108,8 @@ extension Outbox {
     ring[position].topic = nil
   }
 
-  /// Frees the payload of a message. The position stays in the ring, and the message no longer counts for its client.
+  /// Frees the payload of a message. The position stays in the ring, and the message is no longer counted for its
+  /// client.
   mutating func discardPayload(_ position: Int) {
     guard let size = ring[position].payload?.count else { return }
     bytes &-= size

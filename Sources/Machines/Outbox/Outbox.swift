@@ -22,7 +22,7 @@ package struct Outbox: Sendable {
     var payload: ByteSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
-    /// The client for which the message counts; 0 if it is unknown, as for a message of an earlier process.
+    /// The client for which the message is counted; 0 if it is unknown, as for a message of an earlier process.
     var client: UInt64 = 0
     var kind = MessageKind.text
     /// Whether the message has time to live 0: it ends if it cannot be written at once.
@@ -165,7 +165,7 @@ package struct Outbox: Sendable {
   /// - Parameters:
   ///   - timeToLive: 0 if the message must be sent at once or not at all; nil for no expiry.
   ///   - reportsEnd: `takeEnded` reports the message if it ends in the queue.
-  ///   - client: the client for which the message counts; 0 if clients cannot be distinguished.
+  ///   - client: the client for which the message is counted; 0 if clients cannot be distinguished.
   package mutating func enqueue(
     _ payload: ByteSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
     by client: UInt64 = 0, now: MonotonicTime
@@ -317,7 +317,7 @@ package struct Outbox: Sendable {
   /// - Parameters:
   ///   - largest: a larger message is not taken before the connection has prepared it (`next`), unless it has time to
   ///     live 0. Messages with time to live 0 behind such a message end.
-  ///   - prepared: the number of a larger message that is prepared, so that it is taken.
+  ///   - prepared: the number of a larger message that is prepared. This message is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
     into batch: inout [OutboxMessage]

@@ -78,7 +78,7 @@ package struct OutboxMessage: Sendable {
   package let payload: ByteSlice
   /// Whether the message was queued with `reportsEnd`. The request of a call is such a message.
   package let reportsEnd: Bool
-  /// The client for which the message counts; 0 if the client is unknown.
+  /// The client for which the message is counted; 0 if the client is unknown.
   package let client: UInt64
 }
 

@@ -110,8 +110,8 @@ package enum AddressKind: String, CaseIterable, Sendable {
       self = kind
       return
     }
-    // ISATAP (RFC 5214) is an interface identifier below any prefix, which may be private. So its IPv4 address can make
-    // the address refused, but not public.
+    // ISATAP (RFC 5214) is an interface identifier below any prefix, which may be private. So its IPv4 address can only
+    // cause the address to be refused. It cannot make the address public.
     if low >> 32 == 0x0000_5EFE || low >> 32 == 0x0200_5EFE, let kind = Self(ofIPv4: UInt32(truncatingIfNeeded: low)) {
       self = kind
       return

@@ -110,7 +110,7 @@ package struct DefinitionList: Sendable {
   /// Whether an entry may have an end. Avoids a search, since there are many entries and few of them ever have an end.
   private var mayLackEntries = false
   private var state = State.unknown
-  /// The versions that changes of this gateway have made, by the changed names, until they are notified. Older changes
+  /// The versions after changes by this gateway, by the changed names, until these changes are notified. Older changes
   /// of these names are ignored.
   private var adopted: [String: Version] = [:]
   /// The versions that differed in the last comparison.

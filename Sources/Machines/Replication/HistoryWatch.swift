@@ -62,8 +62,8 @@ package struct HistoryWatch: Sendable {
     return true
   }
 
-  /// Takes the entries before this heartbeat, from the reply to it. Returns whether Redis has lost data in the present
-  /// history, by FLUSHALL, so that all sessions must be read again.
+  /// Called with the reply to a heartbeat: the entries as they were before this heartbeat. Returns whether Redis has
+  /// lost data in the present history, by FLUSHALL, so that all sessions must be read again.
   @discardableResult
   package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
     let hasLoss = hasEntries && isOwnMissing(from: entries, now: now)

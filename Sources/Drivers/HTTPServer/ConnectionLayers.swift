@@ -187,7 +187,7 @@ final class ConnectionLayers {
     }
   }
 
-  /// Returns nil if OpenSSL has something to process.
+  /// Returns nil if OpenSSL has input to process.
   private func receiveCiphertext(_ channel: Channel, atMost limit: Int) -> IOResult? {
     guard header.isEmpty else {
       // These bytes have arrived together with the header of the PROXY protocol.
@@ -257,7 +257,7 @@ final class ConnectionLayers {
     _ = channel.send(response.bytes)
   }
 
-  /// Whether a read may return something although the socket has no data.
+  /// Whether a read may return data although the socket has none.
   var hasBufferedInput: Bool {
     if let tls { return isEstablished && tls.hasBufferedInput }
     return !header.isEmpty

@@ -84,7 +84,7 @@ package enum WaitStep {
 
 /// Why a held request advances.
 package enum WaitCause {
-  /// The wait begins, or something may have happened.
+  /// The wait begins, or its notifier has announced news.
   case news
   /// The wait ends now: its deadline has passed, the server drains, or the client can wait no longer.
   case end
@@ -152,7 +152,7 @@ package protocol Source: AnyObject {
   /// See `Response.principal`.
   var principal: UInt64 { get }
 
-  /// Returns whether `next` has something to do. Called like `WaitingRequest.advance`.
+  /// Returns whether `next` has work to do. Called like `WaitingRequest.advance`.
   func advance(at now: MonotonicTime) -> WaitStep
 
   /// Appends the next batch to `content`, if there is one.

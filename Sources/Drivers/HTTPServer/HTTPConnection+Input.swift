@@ -18,8 +18,8 @@ extension HTTPConnection: InputTarget {
     case refused
   }
 
-  /// Waits until `advance()` or `serve()` has something to do that `processInput()` cannot do. Returns false when the
-  /// connection is over.
+  /// Waits until `advance()` or `serve()` has work that `processInput()` cannot do. Returns false when the connection
+  /// is over.
   func receive() async -> Bool {
     while processInput() {
       if channel.isClosed { return false }

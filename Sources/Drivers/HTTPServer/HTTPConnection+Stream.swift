@@ -10,8 +10,8 @@ extension HTTPConnection {
     if worker.isDraining { http.closeAfterThisResponse() }
     if let access { recordResponse(in: access) }
     // The heartbeats of a quiet stream never fill the kernel's buffer, so `flushPending` does not detect that the
-    // client is gone. The timeout is doubled, so that `flushPending` counts and resets a client that is still there but
-    // does not read.
+    // client is gone. The kernel detects this with a user timeout of twice `write`. A client that is still there but
+    // does not read is thus counted and reset by `flushPending` first.
     if !channel.isClosed { channel.setUserTimeout(worker.timeouts.write * 2) }
     let start = worker.output.count
     let date = worker.date

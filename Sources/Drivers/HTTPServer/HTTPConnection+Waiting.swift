@@ -6,7 +6,7 @@ import Reactor
 /// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the
 /// next batch is usually sent without resuming the task (`processInput()`).
 extension HTTPConnection {
-  /// Called when `waiting` is ready, waits for something else, or must end because the server drains.
+  /// Called when `waiting` is ready, waits for another notifier, or must end because the server drains.
   func notified() {
     if !channel.processInput() { channel.wake() }
   }
@@ -147,8 +147,8 @@ extension HTTPConnection {
 
   /// Detects whether a client that has closed its sending side is gone. It may still be waiting for its response, and
   /// only a sender learns the difference from TCP. So the server sends `100 Continue` once. A live client must ignore
-  /// it (RFC 9110 §15.2), and the kernel of a dead one responds with a reset. Without the probe, polls that clients or
-  /// proxies have aborted would be held until their deadlines.
+  /// it (RFC 9110 §15.2), and the kernel of a dead client responds with a reset. Without the probe, polls that clients
+  /// or proxies have aborted would be held until their deadlines.
   ///
   /// Returns false for an HTTP/1.0 client. It must not get an interim response, so it gets its final response now.
   private func probeHalfClosed() -> Bool {

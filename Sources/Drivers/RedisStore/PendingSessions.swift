@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// A queue of the names of sessions that may have something to do, without duplicates. A session that is inserted again
+/// A queue of the names of sessions that may have work to do, without duplicates. A session that is inserted again
 /// after each flight goes to the end, so it does not delay other sessions.
 struct PendingSessions {
   private var queue = RingDeque(filler: "")

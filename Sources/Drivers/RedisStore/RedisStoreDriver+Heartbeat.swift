@@ -24,7 +24,8 @@ extension RedisStoreDriver {
     for session in journals.values {
       let wasReported = session.isReported
       session.endTerm(after: last)
-      // In its next term, the session would open a socket that must be closed again soon.
+      // While this gateway drains, the session gets no further term here: it would open a socket that must be closed
+      // again soon.
       if isDraining { releaseSoon(session) }
       if wasReported { delegate?.store(store, lost: session.name, .deadline) }
     }

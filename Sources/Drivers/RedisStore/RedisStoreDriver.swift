@@ -74,7 +74,7 @@ final class RedisStoreDriver {
   var returned = PendingSessions()
   /// Creations whose clients wait until this gateway is the holder, by the sessions' names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
-  /// Sessions that may have something to do.
+  /// Sessions that may have work to do.
   private var pending = PendingSessions()
 
   private let batch = SubmissionBatch()
@@ -134,7 +134,7 @@ final class RedisStoreDriver {
 
   // MARK: Turn
 
-  /// Notes that this session may have something to do.
+  /// Notes that this session may have work to do.
   func note(_ name: String) { pending.insert(name) }
 
   func noteAll() { pending.insert(sessions.keys) }

@@ -33,7 +33,7 @@ struct StoreRefusals {
   private var lastError: MonotonicTime?
   private var lastShortage: MonotonicTime?
 
-  /// Called when something was refused. Returns whether refusals have lasted too long.
+  /// Called when a command was refused. Returns whether refusals have lasted too long.
   mutating func refused(_ refusal: StoreRefusal, at now: MonotonicTime) -> Bool {
     if hasEnded(by: now) { first = now }
     switch refusal {

@@ -50,8 +50,8 @@ package final class PreparedSettings: Sendable {
     self.init(value, declaration, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
   }
 
-  /// The identity of these settings' client for the server (`UpstreamSettings.isSameClient`), for the store. It is the
-  /// same in every process.
+  /// The client identity: a digest of the values that identify this gateway to the server
+  /// (`UpstreamSettings.isSameClient`). It is stored, so every process computes the same digest.
   let client: [UInt8]
 
   private init(

@@ -90,7 +90,7 @@ extension SessionHandle {
   /// The client collects the outcome of its call, once. A call without an outcome has timed out: a late reply is kept
   /// for the principal `caller`.
   ///
-  /// Returns the number under which the request was sent, too, if the upstream gets numbers.
+  /// If the upstream gets numbers, also returns the number under which the request was sent.
   package func finish(
     _ call: RegisteredCall, for caller: String, now: MonotonicTime
   ) -> (outcome: CallTable.Outcome, number: UInt32?) {

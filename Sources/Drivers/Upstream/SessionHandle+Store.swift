@@ -52,7 +52,8 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if the upstream restores this state.
   private(set) var mayBeContinued = false
-  /// Whether the stored state is from another client or for another protocol, so that it must not be used.
+  /// Whether the stored state has another client identity (`PreparedSettings.client`) or is for another protocol, so
+  /// that it must not be used.
   private(set) var isOfOtherClient = false
   /// The captured values that outlive connections.
   private(set) var captures: [String: StoredCapture] = [:]
@@ -62,10 +63,10 @@ struct ResumedProtocol: Sendable {
   /// base is 20 bits of the term, followed by 32 zero bits, so JavaScript represents the ids exactly.
   private(set) var callIDBase: UInt64 = 0
 
-  /// The key of the client in the stored continuations. No namespace has this name.
+  /// The key of the client identity in the stored continuations. No namespace has this name.
   private static var clientKey: String { "" }
 
-  /// The continuations of a connection in their stored form, with the client to which they belong.
+  /// The continuations of a connection in their stored form, with the client identity of the connection.
   static func stored(_ continuations: [String: Continuation], of settings: PreparedSettings) -> [JournalEntry] {
     guard !continuations.isEmpty else { return [] }
     var continuations = continuations
@@ -86,7 +87,7 @@ struct ResumedProtocol: Sendable {
     subscriptions = restored.memory.subscriptions
     captures = restored.memory.captures
     let continuations = restored.memory.continuations
-    // Earlier versions have stored no client.
+    // Earlier versions have stored no client identity.
     if let client = continuations[Self.clientKey], client.pid != settings.client {
       isOfOtherClient = true
     } else {

@@ -92,7 +92,7 @@ package final class SessionHandle: Sendable {
     /// Whether acknowledgements for the upstream wait until their events are stored.
     var hasDelayedAcknowledgements = false
 
-    /// A revision of the deliveries, which changes when a client that waits for deliveries may have news.
+    /// A number that changes when deliveries may have reached states that a client waits for.
     var deliveryNews: UInt64 {
       writeWaiters == 0
         ? outbox.ledger.completions : outbox.ledger.completions &+ outbox.ledger.total(.written)

@@ -206,8 +206,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       idle.popLast()
       ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
-    // The client has postponed its deadline, since the receiver is still reading the request. So the lease must be
-    // extended, too.
+    // The HTTP client has postponed its deadline, since the receiver is still reading the request. So the lease must
+    // also be extended.
     client.whenPostponed = { [weak self] in self?.extend(push.lease) }
     let unsigned = UnsignedPush(
       id: Self.id(of: push.message, in: webhooks.inbox.latest), timestamp: loop.wallClock / 1_000,
@@ -364,8 +364,8 @@ private struct UnsignedPush: Sendable {
   let secrets: [WebhookSecret]
 
   /// The value of `webhook-signature`. A large push is signed on a thread of its own, since a signature takes about 1
-  /// ms for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and so of the
-  /// threads.
+  /// ms for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and thus the
+  /// number of threads.
   func signature() async -> String {
     guard body.count >= LargeSlice.smallest else { return sign() }
     return await withCheckedContinuation { signed in

@@ -5,7 +5,7 @@ import WebSocketCodec
 
 /// An event that a connection reports to its owner.
 enum ConnectionEvent {
-  // Before it is open.
+  // Before the connection is open.
   /// All files that the attempt needs have been read.
   case prepared
   case advanced(AttemptPhase)
@@ -14,7 +14,7 @@ enum ConnectionEvent {
   indirect case redirected(WebSocketURL)
   indirect case failed(AttemptReport)
 
-  // After it is open.
+  // After the connection is open.
   /// Bytes have arrived.
   case bytesReceived
   /// Reading resumes after a pause. The bytes that arrived during the pause are read next.

@@ -43,8 +43,8 @@ final class OutboxPump: TimerTarget {
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
-  /// Minimum bytes of messages that one intent covers, so that the intent of the next messages is already stored when
-  /// the connection has written the messages before them.
+  /// Minimum bytes of messages that one stored intent to write covers. With this minimum, the intent to write the next
+  /// messages is already stored when the connection has written the messages before them.
   private static var minimumIntent: Int { 64 << 10 }
   /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }

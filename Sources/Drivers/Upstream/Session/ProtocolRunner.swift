@@ -25,7 +25,8 @@ final class ProtocolRunner {
   /// The number of subscriptions that this session has added to the metric. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
-  /// The kept values that the store does not have yet, and the client that has received them.
+  /// The kept values that the store does not have yet, and the client identity (`PreparedSettings.client`) of the
+  /// connection that received the kept values.
   private var unstoredCaptures: Set<String> = []
   private var client: [UInt8]
 
@@ -275,8 +276,8 @@ final class ProtocolRunner {
   /// The captured values that outlive connections.
   var keptCaptures: [String: CapturedValue] { memory.captures }
 
-  /// Values of an earlier process. A value that another client has received is dropped, since it may be a secret of
-  /// that client or of another server.
+  /// Restores the values of an earlier process. Drops values that were received under another client identity, since
+  /// they may be secrets of that identity or of another server.
   private func restore(_ captures: [String: StoredCapture], _ settings: UpstreamSettings) {
     memory.captures = captures.mapValues(\.value)
     let kept = settings.conventions.keptCaptures

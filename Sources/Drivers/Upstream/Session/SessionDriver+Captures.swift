@@ -19,7 +19,7 @@ extension SessionDriver {
     }
     guard !news.changed.isEmpty else { return }
     noteInterval(news, of: connection)
-    // While another connection sends, this one may still fail, and its values would replace values that are in use.
+    // While another connection sends, `connection` may still fail, and its values would replace values that are in use.
     if machine.sending == nil || machine.sending == connection.generation { keepCaptures(of: connection) }
     showCaptures()
   }
@@ -39,8 +39,8 @@ extension SessionDriver {
     armTimer()
   }
 
-  /// Keeps the values of a connection for later connections of the same client. After a reload, the predecessor of a
-  /// hand-over may be another client.
+  /// Keeps the values of a connection for later connections with the same client identity. After a reload, the
+  /// predecessor of a hand-over may have another client identity.
   func keepCaptures(of connection: UpstreamConnection) {
     guard let conversation = connection.conversation, conversation.can(.captures),
       connection.settings.isSameClient(as: settings)

@@ -29,8 +29,8 @@ extension UpstreamSettings {
       && conventions.credential == other.conventions.credential && conventions.onOpen == other.conventions.onOpen
   }
 
-  /// A digest of the values that identify the client to the server. A process compares it with the digest of another
-  /// process. It contains no names of the variables, so its order must not change.
+  /// The client identity: a digest of the values that identify this gateway to the server. A process compares it with
+  /// the digest that another process has stored. It contains no names of the variables, so its order must not change.
   var client: [UInt8] {
     let credential = conventions.credential
     var parts = urls.map(\.text) + ["fields"] + fields.flatMap { [$0.name, $0.value] }
@@ -251,7 +251,7 @@ extension SessionDriver {
     runner.forgetCaptures()
   }
 
-  /// An earlier process was another client, or used another protocol: its connection is not continued.
+  /// If an earlier process had another client identity, or used another protocol, its connection is not continued.
   func forgetOtherClient() {
     if handle.resumed.isOfOtherClient { discontinue() }
   }
@@ -273,10 +273,10 @@ extension SessionDriver {
     resumeReading()
   }
 
-  /// Whether an upstream may restore the state of a connection on the next.
+  /// Whether an upstream may restore the state of a connection on the next connection.
   var restoresState: Bool { handle.restoresState || preparedSettings.capabilities.contains(.continuations) }
 
-  /// The connection cannot restore a state. If an earlier connection has left one, it is lost.
+  /// The connection cannot restore a state. If an earlier connection has left a state, that state is lost.
   func discontinue() {
     if continuity.stateLost() { sink.connectionLost() }
     voidContinuations()

@@ -245,7 +245,7 @@ final class SessionDriver {
     }
   }
 
-  /// Gives back the reserved time. The session will not use it, because it is closed, waits for something else, or
+  /// Gives back the reserved time, which the session will not use: the session is closed, waits for another event, or
   /// connects to another host.
   private func giveBackTicket() {
     guard let ticket else { return }

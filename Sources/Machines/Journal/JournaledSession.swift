@@ -5,7 +5,7 @@ import Outbox
 /// A session in the memory of its store: its state, and the bytes of the entries for the next write.
 ///
 /// The state includes all entries that were taken, whether they are stored or not. If stored data is lost, the store
-/// writes it again from this state. It refers to the pushes and payloads of the session itself, so it needs no memory
+/// writes it again from this state. The state refers to the session's own pushes and payloads, so it needs no memory
 /// for their bytes.
 package struct JournaledSession: ~Copyable {
   /// The beginning of a row of pushes: its offset, and the number of the first push at or after it.

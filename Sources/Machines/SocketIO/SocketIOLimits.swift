@@ -13,9 +13,9 @@ package struct SocketIOLimits: Equatable, Sendable {
   /// hundred are pending.
   package var owedAcknowledgements = 4_096
 
-  /// Maximum acknowledgements that are expected from the server. Above it, the oldest is forgotten. A client may
-  /// abandon its call before the server responds, so with a server that never responds, the gateway would remember all
-  /// of them. The limit is twice the maximum number of calls.
+  /// Maximum acknowledgements that are expected from the server. Above it, the oldest is forgotten. Clients may abandon
+  /// their calls before the server responds. With a server that never responds, the gateway would remember the
+  /// acknowledgements of all these calls. The limit is twice the maximum number of calls.
   package var expectedAcknowledgements = 8_192
 
   package init() {}

@@ -3,7 +3,7 @@
 ///
 /// The elements of one user keep their order.
 package struct TurnQueue<Element> {
-  /// By user. A user is in `turns` exactly if it has an entry, which may be empty.
+  /// By user. A user is in `turns` if and only if it has an entry here. The entry may be empty.
   private var elements: [TotalUser: [Element]] = [:]
   /// Users in the order of their turns.
   private var turns: [TotalUser] = []

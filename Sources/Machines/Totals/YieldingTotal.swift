@@ -97,7 +97,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
 
   /// Removes and returns the part that yields, or nil if the total is within its limit.
   ///
-  /// - Parameter newest: the part that was just added or enlarged, if it must yield itself whenever its client is among
+  /// - Parameter newest: the part that was just added or enlarged, if this part must yield whenever its client is among
   ///   the heaviest. In all other cases the oldest part of the heaviest client yields.
   package mutating func yield(for newest: Handle? = nil) -> Part? {
     guard used > limit, let principal = principals.heaviest else { return nil }

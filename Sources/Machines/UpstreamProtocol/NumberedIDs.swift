@@ -73,7 +73,7 @@ package struct NumberedIDs: Sendable {
   /// Whether calls without a reply must be forgotten.
   var isFull: Bool { calls.count > Self.limit }
 
-  /// Forgets the calls to which `isOpen` does not apply.
+  /// Forgets the calls for which `isOpen` returns false.
   mutating func forget(except isOpen: (CallID) -> Bool) { calls = calls.filter { isOpen($0.value) } }
 
   // MARK: Messages of the upstream

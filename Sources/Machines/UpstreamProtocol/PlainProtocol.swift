@@ -114,8 +114,8 @@ package struct PlainProtocol: UpstreamProtocol {
 
   // MARK: Resuming
 
-  /// The service restores its state on the next connection, as far as it can. What it needs for that is in the setup
-  /// messages.
+  /// The service restores its state on the next connection, as far as it can. The setup messages contain the data that
+  /// it needs for this.
   package var continuations: [String: Continuation] {
     capabilities.contains(.continuations) ? ["/": Continuation(pid: [1], offset: [1])] : [:]
   }

@@ -19,8 +19,9 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
-/// A captured value that outlives connections, and the identity of the client that has received it: the server may be
-/// another server for another client, and the value may be a secret of the server.
+/// A captured value that outlives connections, and the identity with which the gateway was connected when it received
+/// the value. With another identity, the value is not used: it may be a secret of the earlier identity or of another
+/// server.
 package struct StoredCapture: Equatable, Sendable {
   package let value: CapturedValue
   package let client: [UInt8]

@@ -45,7 +45,7 @@ enum CapturePlace: Hashable, Sendable {
       }
       return
     case .unquoted, .bracketed, .plain:
-      // A line break would begin another line of a protocol of lines.
+      // In a line-based protocol, a line break would begin another line.
       guard !value.hasControlCharacters else { throw .unsafeCapture(name) }
       let hasQuotes = value.content.contains { $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
       guard self == .plain || !hasQuotes else { throw .unsafeCapture(name) }

@@ -57,7 +57,7 @@ package protocol UpstreamProtocol: Sendable {
   mutating func takeAssignedNumbers() -> [(call: CallID, number: UInt32)]
   /// Whether `forgetCalls` must be called, since too many calls got no reply.
   var mustForgetCalls: Bool { get }
-  /// Forgets the calls to which `isOpen` does not apply.
+  /// Forgets the calls for which `isOpen` returns false.
   mutating func forgetCalls(except isOpen: (CallID) -> Bool)
   /// Whether the numbers of this connection are nearly used up, so that another connection must replace this
   /// connection. Returns true only once.

@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// The location of a value in a message: one or more places, of which the first with a value applies.
+/// The location of a value in a message: one or more places. The first place that has a value applies.
 package struct ValueSource: Hashable, Sendable {
   package enum Place: Hashable, Sendable {
     /// A JSON value.
@@ -42,7 +42,7 @@ package struct ValueSource: Hashable, Sendable {
     return .none
   }
 
-  /// The beginning is enough of a text that is too long for every use.
+  /// If the text is too long for every use, only its beginning is returned.
   private static func text(_ text: Span<UInt8>) -> FoundValue {
     .value([UInt8](copying: text.extracting(first: CapturedValue.maximumBytes + 1)), isText: true)
   }

@@ -224,7 +224,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Connects within a second. After a second short-lived connection in a row, backoff applies.
+  /// Connects within a second. After two short-lived connections in a row, backoff applies.
   private mutating func reconnectAtOnce(
     stable: Bool, using generator: inout some RandomNumberGenerator
   ) -> Decision {

@@ -99,7 +99,8 @@ extension SessionStateMachine {
   /// nothing can be sent.
   package func isAwaitingFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
-  /// Called when the shutdown's flush is over: the outbox is closed, and it is empty or its deadline has passed.
+  /// Called when the shutdown's flush is over: the outbox is closed, and it is empty or the deadline of the flush has
+  /// passed.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
     // A session that an operator has closed is closing already.
     desired == .up ? close(code: shutdownCode, now: now) : []

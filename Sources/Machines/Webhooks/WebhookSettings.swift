@@ -8,7 +8,7 @@ package struct WebhookSettings: Equatable, Sendable {
   /// The name of the consumer.
   package let name: String
   package let url: HTTPURL
-  /// Each request is signed with all of them, so that secrets can be replaced one after another.
+  /// Each request is signed with all secrets, so that they can be replaced one after another.
   package var secrets: [WebhookSecret] = []
   /// The topics as written; empty for all pushes.
   package var topics: [String] = []

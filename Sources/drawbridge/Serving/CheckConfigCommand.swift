@@ -48,8 +48,8 @@ enum CheckConfigCommand {
     return ExitCode.ok
   }
 
-  /// A start fails without the store. That is no error of the configuration: the file may be on another machine, or the
-  /// start of the service may create the folder.
+  /// Without the store, a start fails. This is not an error of the configuration: the store may be on another machine,
+  /// or the start of the service may create its folder.
   private static func storeWarnings(_ outcome: ConfigurationLoader.Outcome) -> [ConfigurationError] {
     guard let reason = GatewayServer.storeFailure(outcome.settings) else { return [] }
     return [

@@ -37,7 +37,7 @@ enum DemoText {
       ("\(Program.command) status\(flag)", ""),
     ]
     var lines = ["", HelpText.wrapped(paragraph), ""]
-    // Long commands are ignored for the width of the column, since the path of the program may be long.
+    // Long commands do not count for the width of the column, since the path of the program may be long.
     let column = commands.filter { !$0.comment.isEmpty }.map(\.command.count).filter { $0 <= 64 }.max() ?? 0
     lines += commands.map { command, comment in
       let padding = String(repeating: " ", count: max(0, column - command.count))

@@ -68,7 +68,8 @@ struct WorkQueue {
     running[process] = Job(lease: lease, push: push, deliveries: deliveries, extendsAt: now + extensionInterval)
   }
 
-  /// A command has ended. Returns its job, and the delay until the push is delivered again if it has failed.
+  /// Called when a command has ended. Returns its job, and if the command has failed, the delay until the push is
+  /// delivered again.
   mutating func end(_ process: Int32, isSuccess: Bool) -> (job: Job, delay: TimeSpan?)? {
     guard let job = running.removeValue(forKey: process) else { return nil }
     let delay = isSuccess ? nil : Self.delay(afterDeliveries: job.deliveries)
@@ -79,8 +80,8 @@ struct WorkQueue {
   /// Gives back a push that no command will handle, so that other workers get it at once.
   mutating func giveBack(_ lease: String) { settlements.append((lease, .release(after: .zero))) }
 
-  /// Returns the next request to send. A request has only releases with the same delay. The other releases follow in
-  /// later requests.
+  /// Returns the next request to send. All releases in a request have the same delay. Releases with another delay
+  /// follow in later requests.
   func request(at now: MonotonicTime) -> Request {
     var request = Request()
     var delay: TimeSpan?
@@ -98,7 +99,7 @@ struct WorkQueue {
     return request
   }
 
-  /// The gateway has responded to the request. Its result for each lease is final.
+  /// Called when the gateway has responded to the request. The result for each lease is final.
   ///
   /// - Parameter lost: the leases that are not valid any more. They are not extended again.
   mutating func sent(_ request: Request, lost: Set<String>, at now: MonotonicTime) {

@@ -79,7 +79,7 @@ package final class HTTPClient: TimerTarget {
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
   /// Called each time that the request in progress gets more time because the server is still receiving it. Each time,
-  /// it gets at most its time limit again.
+  /// the request gets at most its time limit again.
   package var whenPostponed: (() -> Void)?
   /// Whether the server may have received the last request completely, whatever its outcome. A server does not execute
   /// an incomplete request.

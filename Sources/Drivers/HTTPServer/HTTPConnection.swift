@@ -142,9 +142,9 @@ final class HTTPConnection: LoopTask {
     case end(lingering: Bool)
   }
 
-  /// The only function that waits, together with its callees `receive`, `flush` and `linger`. All other code runs
-  /// synchronously between two waits or during one (`processInput`). That keeps the frames of a held poll or stream,
-  /// its largest cost, within one slab of the task allocator (1 KiB).
+  /// Only this function and its callees `receive`, `flush` and `linger` wait. All other code runs synchronously between
+  /// two waits or during one (`processInput`). That keeps the frames of a held poll or stream, its largest cost, within
+  /// one slab of the task allocator (1 KiB).
   private func serve() async {
     while !channel.isClosed {
       let need = openNeed.take() ?? advance()
@@ -169,7 +169,7 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  /// Processes requests, and continues a stream, until something must be waited for.
+  /// Processes requests, and continues a stream, until a wait is necessary.
   @inline(never)
   func advance() -> Need {
     while true {
@@ -230,7 +230,7 @@ final class HTTPConnection: LoopTask {
       let preparation = worker.application.preparation(of: exchange)
     else { return false }
     countBody()
-    // The body may have been dropped in favour of others.
+    // `countBody` may have dropped the body, to make room for other bodies.
     guard case .accepted(var exchange) = current else { return false }
     exchange.body?.preparation = preparation
     current = .accepted(exchange)
@@ -253,7 +253,8 @@ final class HTTPConnection: LoopTask {
     giveUpBody(.slowPreparation)
   }
 
-  /// Finishes a request whose body is complete. Returns what must happen before anything else.
+  /// Finishes a request whose body is complete. Returns the need that must be met first; nil if `advance()` can
+  /// continue.
   private func finishRequest() -> Need? {
     isPrepared = false
     forgetBody()

@@ -1,7 +1,7 @@
 import ByteStreams
 import Access
 
-/// Reads what client certificates may do.
+/// Reads the rules for client certificates.
 extension StructureReader {
   static let certificateMembers: [ValueSchema.Member] = [
     .init("name", .text), .init("scopes", .list(.words(scopeNames))), .init("sessions", .list(.text)),

@@ -2,8 +2,8 @@ import Profiles
 import UpstreamProtocol
 import WebSocketCodec
 
-/// URLs that the upstream has sent for the next connection attempt (`upstream.url_from`). They are input from outside:
-/// the upstream, or somebody whose text it passes on, may send any URL.
+/// URLs that the upstream has sent for the next connection attempt (`upstream.url_from`). They are untrusted input: the
+/// upstream may send any URL, and may repeat a URL from a text that it forwards.
 extension UpstreamSettings {
   /// Returns why a captured URL is not used; nil if it is used.
   package func refusal(ofCapturedURL url: WebSocketURL) -> String? {

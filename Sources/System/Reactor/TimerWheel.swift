@@ -95,13 +95,13 @@ struct TimerWheel<Target>: ~Copyable {
     }
   }
 
-  /// Whether `advance(to: now)` has something to do.
+  /// Whether `advance(to: now)` has work to do.
   func isDue(at now: UInt64) -> Bool {
     guard current < now, let wake = nextWake() else { return false }
     return wake <= now
   }
 
-  /// The next tick at which `advance` has something to do: a deadline, or entries to move down a level.
+  /// The next tick at which `advance` has work to do: a deadline, or entries to move down a level.
   func nextWake() -> UInt64? {
     guard count > 0 else { return nil }
     var best: UInt64?

@@ -13,8 +13,8 @@ extension StoreWriter {
     let new = path + StoreFile.newSuffix
     try renewLock(of: path)
     StoreFile.remove(new)
-    // The new file is closed at the end of this block, because SQLite finds a write-ahead log by the name of the file
-    // when it was opened.
+    // The new file is closed at the end of this block, because SQLite finds a write-ahead log by the name that the file
+    // had when it was opened.
     do throws(SQLiteDatabase.Failure) {
       try writeAll(to: new)
     } catch {

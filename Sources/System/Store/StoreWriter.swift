@@ -375,7 +375,7 @@ final class StoreWriter {
       if let file {
         try file.synchronise(true)
         try store(sessions(where: \.isBehind), in: file)
-        // Writes something even if no session has changed, and so synchronises the commits before the failure.
+        // Commits even if no session has changed, and so synchronises the commits before the failure.
         try synchronise(file)
         try file.synchronise(store.settings.sync == .always)
       } else {

@@ -29,7 +29,7 @@ enum ContextSetup {
     }
   }
 
-  /// Allows that a trusted certificate is not a root. If an operator trusts an intermediate or a leaf, that is on
+  /// Allows trusted certificates that are not roots. If an operator trusts an intermediate or a leaf, that is on
   /// purpose.
   static func allowPartialChains(in raw: OpaquePointer) {
     guard let store = unsafe SSL_CTX_get_cert_store(raw) else { return }

@@ -80,7 +80,7 @@ final class MessageStream: Source {
 
   private var hasNewState: Bool { sentState.map { $0.revision != session.upstream.stateRevision } ?? false }
 
-  /// Moves past the pushes that do not match. Returns whether there is something to read.
+  /// Moves past the pushes that do not match. Returns whether there is new data to read.
   private func findMessages() -> Bool {
     if let awaited {
       guard !session.inbox.hasEnded, awaited.isOver(in: session.inbox) else { return false }

@@ -103,7 +103,7 @@ class Strawberry(Service):
         return response["payload"]["data"] == {"double": 8}
 
     async def push(self, number):
-        await eventually(lambda: self._pushes(number), what="somebody has subscribed")
+        await eventually(lambda: self._pushes(number), what="a client has subscribed")
 
     async def _pushes(self, number):
         async with (

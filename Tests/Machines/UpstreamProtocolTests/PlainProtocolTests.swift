@@ -131,7 +131,7 @@ import UpstreamProtocol
     #expect(try spoken.takeAcknowledgement(memory, now: 0) == nil)
   }
 
-  /// Otherwise, a service could be told that it may delete a push that the gateway does not have.
+  /// Otherwise, an acknowledgement could allow a service to delete a push that the gateway does not have.
   @Test mutating func anAcknowledgementHasNoValueOfAnotherPush() throws {
     let (id, session) = (try #require(JSONPointer("/id")), try #require(JSONPointer("/session")))
     conventions.captures = [CaptureRule("id", ValueSource(id)), CaptureRule("session", ValueSource(session))]

@@ -307,8 +307,8 @@ package struct HTTPServerConnection: ~Copyable {
   // MARK: Memory
 
   /// Frees the memory that a waiting connection does not need: the unused part of the input buffer, and the request's
-  /// storage unless the rest of an arriving request will still be read. The caller must have copied the parts of
-  /// `request` that the response needs.
+  /// storage. Keeps the storage if the rest of an arriving request will still be read. The caller must have copied the
+  /// parts of `request` that the response needs.
   package mutating func releaseStorageIfIdle() {
     guard reportedBytes == 0 else { return }
     pool.takeInput(from: &input)

@@ -11,8 +11,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
   /// byte is compared with every message.
   package static let maximumBytes = 512
 
-  /// Returns nil if `text` is not a valid pointer: empty or beginning with `/`, with `~` escaped as `~0` and `/` in a
-  /// name as `~1`. Also returns nil above `maximumBytes`.
+  /// A valid pointer is empty or begins with `/`. In a name, `~` is escaped as `~0`, and `/` as `~1`. Returns nil if
+  /// `text` is not a valid pointer, or is longer than `maximumBytes`.
   package init?(_ text: String) {
     guard text.utf8.count <= Self.maximumBytes, text.isEmpty || text.utf8.first == UInt8(ascii: "/") else { return nil }
     var tokens: [[UInt8]] = []

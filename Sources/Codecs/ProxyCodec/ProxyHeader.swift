@@ -5,8 +5,8 @@ import ByteStreams
 /// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. The header may be used only if it comes from a trusted
 /// proxy.
 package struct ProxyHeader: Equatable, Sendable {
-  /// The client's address; nil if the connection is the proxy's own, such as a health check, or if the proxy has no IP
-  /// address of the client.
+  /// The client's address; nil if the connection is the proxy's own, such as a health check, or if the header has no IP
+  /// address.
   package let address: IPAddress?
   /// The client's port.
   package let port: UInt16

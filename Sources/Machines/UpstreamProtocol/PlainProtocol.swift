@@ -20,7 +20,7 @@ package struct PlainProtocol: UpstreamProtocol {
   private var numberedIDs: NumberedIDs?
   /// The acknowledgement of the last push.
   private var due: UpstreamConventions.Acknowledgement?
-  /// The meaning that follows the news that the service has not resumed.
+  /// The meaning to return after the news that the service has not resumed.
   private var pending: ProtocolEvent?
   /// nil if no values are captured.
   private var captured: Captures?
@@ -115,7 +115,7 @@ package struct PlainProtocol: UpstreamProtocol {
   // MARK: Resuming
 
   /// The service restores its state on the next connection, as far as it can. The setup messages contain the data that
-  /// it needs for this.
+  /// it needs for this. The values here only mark the state as restorable.
   package var continuations: [String: Continuation] {
     capabilities.contains(.continuations) ? ["/": Continuation(pid: [1], offset: [1])] : [:]
   }

@@ -116,8 +116,8 @@ package struct SubscriptionLedger: Sendable {
   /// - Parameters:
   ///   - message: the number of the message.
   ///   - client: the client whose share a new subscription uses; 0 if clients cannot be distinguished.
-  ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway made the id of a call.
-  ///     So a subscription with this id as its key is not stored, since no client could remove it.
+  ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway makes this id. A
+  ///     subscription with the id as its key is not stored, since no client could remove it.
   package mutating func sent(
     _ payload: ByteSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil

@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// Decides the next step after a failed attempt or a lost connection, by the *table of signals*: the rules by which
-/// each status code, error and close code leads to its next step.
+/// Decides the next step after a failed attempt or a lost connection, by the *table of signals*: the rules that assign
+/// the next step to each status code, error and close code.
 ///
 /// The policy counts earlier failures, because most rules depend on these counts ('once', 'in a row', 'at most five
 /// times'). A stable connection resets the counts.

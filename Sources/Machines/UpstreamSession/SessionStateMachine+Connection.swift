@@ -46,15 +46,15 @@ extension SessionStateMachine {
     withHeartbeat(reported) { $0.heartbeatReceived(now: now) }
   }
 
-  /// Called when the upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the
-  /// end of the stream.
+  /// Called when the upstream's close frame has arrived; `code` is 1005 if the frame had no code. We respond, and wait
+  /// for the end of the stream.
   package mutating func closeReceived(
     code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     let loss = ConnectionLoss.closed(code: code)
-    // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver sends
-    // none.
+    // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver then
+    // sends no code.
     switch state {
     case .ready(let connection) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
@@ -340,7 +340,7 @@ extension SessionStateMachine {
     ResponseDeadline(settings.limits.closing, from: now, received: received)
   }
 
-  /// At least a nanosecond: zero means 'never ready'.
+  /// How long a connection has been ready. At least a nanosecond, since zero means 'never ready'.
   private func readyTime(of connection: ReadyConnection, now: MonotonicTime) -> TimeSpan {
     max(now - connection.since, .nanoseconds(1))
   }

@@ -31,9 +31,9 @@ extension GatewayServer {
   /// 1. `/readyz` fails, and this gateway acquires no more sessions. All requests are served for `shutdown.pause`.
   /// 2. Within `shutdown.drain`: the listeners of clients close. Held requests and streams end one after another, calls
   ///    end when they have their replies, and each connection closes after its response. Requests of webhooks end.
-  /// 3. Queued messages are sent within `shutdown.flush`. Before this step, all requests that could post have got their
-  ///    responses, except requests that did not arrive completely in time. The messages of such a request are refused,
-  ///    since nothing can be sent any more.
+  /// 3. Queued messages are sent within `shutdown.flush`. Before this step, all requests that could post messages have
+  ///    got their responses, except requests that did not arrive completely in time. The messages of such a request are
+  ///    refused, since nothing can be sent any more.
   /// 4. The upstream connections close with 1001, and the requests that waited for the end of a session get their
   ///    responses.
   /// 5. Sessions that several gateways share are released to the next holders. Until the other gateways know of the
@@ -123,7 +123,8 @@ extension GatewayServer {
       }, until: { sessions.haveEnded })
   }
 
-  /// Whether the requests of other gateways that waited at this gateway have been sent to the next holders.
+  /// Whether all requests that other gateways forwarded to this gateway, and that waited here, have been sent to the
+  /// next holders.
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
   /// Releases the sessions, so that other gateways can acquire them at once. The loops still run: another gateway may

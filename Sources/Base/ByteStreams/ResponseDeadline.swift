@@ -1,6 +1,7 @@
 /// The deadline of a peer's response to something that was sent: a ping, a close frame, a request, a command.
 ///
-/// The peer cannot respond before it has received everything that was sent earlier. Two rules give it time for that:
+/// The peer cannot respond before it has received everything that was sent earlier. Two rules give the peer time to
+/// receive it:
 ///
 /// - The timeout starts again whenever the peer acknowledges more output, until it has acknowledged everything that
 ///   precedes its response.

@@ -97,8 +97,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. If it had two values, this program and the next server could
-  /// use different values (RFC 9110 §5.3).
+  /// Whether a request may contain the field only once. If the field had two values, this program and the next server
+  /// could use different values (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,
@@ -119,7 +119,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   package var listQuoting: HTTPListElements.Quoting {
     switch self {
     case .ifMatch, .ifNoneMatch: .entityTags
-    // Their grammars have parameters or values that may be quoted strings.
+    // The grammars of these fields have parameters or values that may be quoted strings.
     case .accept, .cacheControl, .expect, .prefer, .proxyAuthenticate, .secWebSocketExtensions, .te, .transferEncoding,
       .wwwAuthenticate:
       .strings

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reads the response to a request that this program has sent: its head and its content (RFC 9112 §6.3).
 ///
-/// If there is a limit for the content (`keptLimit`), the content is kept, and a larger content is an error. If there
-/// is no such limit, the content is discarded. After `contentLimit` discarded bytes, the rest is not read, and the
+/// If there is a limit for the content (`keptLimit`), the content is kept, and larger content is an error. If there is
+/// no such limit, the content is discarded. After `contentLimit` discarded bytes, the rest is not read, and the
 /// connection cannot be reused. After an error the reader must not be used. It cannot be used for HEAD, whose response
 /// has no content whatever its fields say.
 ///

@@ -318,7 +318,7 @@ package struct HTTPServerConnection: ~Copyable {
     hasRequest = false
   }
 
-  /// Whether input that is pending or arrives during a wait may use the head.
+  /// Whether the head may be needed for input that is pending or that arrives during a wait.
   private var usesHead: Bool {
     switch state.request {
     case .idle: !input.isEmpty

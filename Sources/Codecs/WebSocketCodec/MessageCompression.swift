@@ -1,7 +1,7 @@
 import ByteStreams
 import Deflate
 
-/// The state of permessage-deflate on one connection (RFC 7692 §7). If both sides have not agreed on it, no message is
+/// The state of permessage-deflate on one connection (RFC 7692 §7). Unless both sides have agreed on it, no message is
 /// compressed.
 ///
 /// A direction needs no memory before its first compressed message. After that, it needs the memory that `Deflater` or
@@ -19,7 +19,7 @@ package struct MessageCompression: ~Copyable {
     package var level = 6
     /// zlib's memory level, 1...9. See `Deflater` for its cost.
     package var memoryLevel = 5
-    /// Messages of fewer bytes are sent uncompressed, since compression would save only few bytes.
+    /// Messages of fewer bytes are sent uncompressed, since compression would save only a few bytes.
     package var threshold = 128
     /// A larger message is sent uncompressed, unless it was compressed ahead in parts (`compressAhead`).
     package var largestAtOnce = Int.max
@@ -48,7 +48,7 @@ package struct MessageCompression: ~Copyable {
     isAgreed = agreed != nil
     deflater = Deflater(
       windowBits: max(9, settings.outboundWindowBits), level: settings.level, memoryLevel: settings.memoryLevel)
-    // A sender that has agreed on a window of 8 bits and uses zlib compresses with 9 bits. A window of 9 bits
+    // A sender that uses zlib, and has agreed on a window of 8 bits, compresses with 9 bits. A window of 9 bits
     // decompresses messages of both sizes.
     inflater = Inflater(.raw(windowBits: max(9, settings.inboundWindowBits)))
   }

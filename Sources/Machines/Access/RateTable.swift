@@ -83,7 +83,7 @@ package struct RateTable: Sendable {
     case impossible
   }
 
-  /// The entry of a held request in the count of its client. It must be released once.
+  /// The entry of a held request in the count of its client. It must be released exactly once.
   package struct Hold: Equatable, Sendable {
     package let key: Key
     let inCommon: Bool

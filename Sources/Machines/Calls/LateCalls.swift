@@ -101,8 +101,8 @@ package struct LateCalls: Sendable {
     while !order.isEmpty, let oldest = calls[order[order.front]], oldest.end <= latest { forgetOldest() }
   }
 
-  /// Forgets calls while `isFull`: first the oldest calls for which `hasTooMuch` or whose client is unknown, then the
-  /// oldest calls of all.
+  /// Forgets calls while `isFull`: first the oldest calls for which `hasTooMuch` returns true or whose client is
+  /// unknown, then the oldest calls of all.
   private mutating func forget(while isFull: (Self) -> Bool, of hasTooMuch: (Self, Call) -> Bool) {
     guard isFull(self) else { return }
     for position in order.front..<order.end where isFull(self) {

@@ -300,8 +300,8 @@ package struct ConsumerTable: Sendable {
     return withQueue(of: name) { $0.hasNews(source) } ?? true
   }
 
-  /// Records that a receive is held (`change` 1), or no longer held (-1). While a receive is held, the consumer is
-  /// in use. Returns when `expire` is due for the consumer; `distantFuture` while it is in use.
+  /// Records that a receive is held (`change` 1), or no longer held (-1). While a receive is held, the consumer is in
+  /// use. Returns the time at which `expire` is due for the consumer; `distantFuture` while it is in use.
   @discardableResult
   package mutating func hold(
     _ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime
@@ -335,8 +335,8 @@ package struct ConsumerTable: Sendable {
     withQueue(of: name) { queue in for message in batch.messages { queue.setEnd(.distantFuture, of: message.lease) } }
   }
 
-  /// Called when the response of a receive is sent. Returns when its leases expire; nil if the consumer no longer
-  /// exists. The stored deadlines are earlier than the returned time, by the duration of a commit.
+  /// Called when the response of a receive is sent. Returns the time at which its leases expire; nil if the consumer no
+  /// longer exists. The stored deadlines are earlier than the returned time, by the duration of a commit.
   package mutating func begin(_ leases: [Lease], of name: String, now: MonotonicTime) -> MonotonicTime? {
     guard let end = consumers[name].map({ now + $0.settings.visibility }) else { return nil }
     withQueue(of: name) { queue in for lease in leases { queue.setEnd(end, of: lease) } }

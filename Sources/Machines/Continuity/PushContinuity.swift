@@ -1,5 +1,5 @@
 /// Decides where pushes of a session may be missing: between two connections, or in one namespace while the other
-/// namespaces continue.
+/// namespaces continue. The *sending* connection is the connection that sends the messages of clients.
 ///
 /// When the sending connection ends, pushes are lost, unless the upstream restores the state of that connection on the
 /// next connection. Until this is known, the loss is *delayed*, which means that it is not reported. It is reported as

@@ -23,7 +23,7 @@ package protocol EventFormat: Sendable {
   var namespaceNames: [String] { get }
   /// Maximum number of attachments of an event.
   var attachments: Int { get }
-  /// Whether clients acknowledge events, and the value of the setting that decides it.
+  /// Whether clients acknowledge events, and the value of the setting that decides this.
   var takesAcknowledgements: Bool { get }
   var acknowledgementsWord: String { get }
 

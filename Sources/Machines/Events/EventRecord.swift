@@ -15,8 +15,7 @@ package struct EventRecord: ~Escapable {
 
   private let bytes: Span<UInt8>
   package let kind: Kind
-  /// The id of the acknowledgement, or the id of the acknowledgement that is expected for the event; 0 if there is
-  /// none.
+  /// The id of this acknowledgement, or of the acknowledgement that this event requests; 0 if there is none.
   package let id: UInt64
   /// The connection on which an acknowledgement must be sent.
   package let connection: UInt64

@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The effect of executing a forwarded request twice.
 package enum ForwardingRepetition: Sendable {
-  /// The same effect as once: GET, PUT, DELETE, PATCH of a state.
+  /// The effect is the same as that of one execution: GET, PUT, DELETE, PATCH of a state.
   case harmless
   /// Like `harmless`, and this gateway can respond without the holder: the request does not wait for a holder, and is
   /// sent to each holder only once.

@@ -66,7 +66,7 @@ package struct GapMarks: OptionSet, Hashable, Sendable {
 
   package var reasons: [Gap.Reason] { Self.all.filter { contains($0.0) }.map(\.1) }
 
-  /// Without the reasons that a log cannot have, since a stored value may be damaged.
+  /// These marks without the reasons that a log cannot have. A stored value may be damaged and have such reasons.
   var ofLog: GapMarks { intersection([.upstream, .store]) }
 }
 

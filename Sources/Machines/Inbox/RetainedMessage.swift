@@ -35,8 +35,8 @@ package struct RetainedMessage: Sendable {
   /// When the push arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
   package private(set) var arrival: MonotonicTime
   package let kind: Kind
-  /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. They are small
-  /// enough to fit into the padding after `kind`.
+  /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. The properties
+  /// are small enough to fit into the padding after `kind`.
   private let topicStart: UInt8
   private let topicCount: UInt16
   private let dataStart: UInt16
@@ -259,8 +259,8 @@ package struct MessageRenderer: ~Copyable {
   /// has the type `text` and becomes a JSON string.
   ///
   /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be
-  /// UTF-8. It is null in the object if `topic` is empty or longer than `PushTopic.maximumBytes`. `time` is the time
-  /// shown, in milliseconds since the UNIX epoch. `arrival` is the time from which retention counts.
+  /// UTF-8. The topic in the object is null if `topic` is empty or longer than `PushTopic.maximumBytes`. `time` is the
+  /// time shown, in milliseconds since the UNIX epoch. `arrival` is the time from which retention counts.
   package mutating func render(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {

@@ -67,7 +67,7 @@ package struct StoredRetention: Hashable, Sendable {
 
 /// A change of a log that is to survive the process.
 package enum LogChange: Equatable, Sendable {
-  /// A push arrived. Its number follows the number of the push before.
+  /// A push arrived. Its number follows the number of the previous push.
   case push(StoredPush)
   /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their
   /// reasons.

@@ -2,9 +2,9 @@ import ByteStreams
 
 /// A term of a stored log. Its messages have the numbers from `firstMessage` up to the first message of the next term.
 package struct Term: Hashable, Sendable {
-  /// The number of the term, larger than the number of the term before; at most 63 bits. It consists of a counter above
-  /// 32 random bits. The random bits distinguish terms that begin after the same term: at two gateways that share the
-  /// log, or in a file and its copy. Files of earlier versions have only the counter.
+  /// The number of the term, larger than the number of the previous term; at most 63 bits. It consists of a counter
+  /// above 32 random bits. The random bits distinguish terms that begin after the same term: at two gateways that share
+  /// the log, or in a file and its copy. Files of earlier versions have only the counter.
   package let term: UInt64
   package let firstMessage: UInt64
 

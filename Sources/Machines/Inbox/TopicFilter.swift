@@ -63,7 +63,7 @@ package struct TopicFilter: Hashable, Sendable {
     return Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix)
   }
 
-  /// Whether the message has one of the topics and one of the namespaces, as far as the filter has topics or
+  /// Whether the message has one of the topics, if the filter has topics, and one of the namespaces, if the filter has
   /// namespaces. A message without a topic matches no topic.
   func matches(_ message: RetainedMessage) -> Bool {
     if let namespaces, !Self.matches(message.namespace, namespaces) { return false }

@@ -50,7 +50,7 @@ package struct StoreState: Equatable, Sendable {
   package var cause = Cause.unreachable
   /// The time of the last change between working and not working, in milliseconds since 1970.
   package var since: Int64
-  /// The session whose stored data was last found damaged, so that it cannot be used; nil if there is none. All other
+  /// The session whose stored data was last found damaged; nil if there is none. This session cannot be used. All other
   /// sessions work.
   package var damage: String?
   /// Whether other gateways are alive, and none of them has ever reached this gateway.

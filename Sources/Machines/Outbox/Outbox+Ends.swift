@@ -28,9 +28,9 @@ extension Outbox {
     popFront()
   }
 
-  /// Records that the upstream has replied to a message, so that it has arrived. The message is confirmed without a
-  /// pong, and is not sent again. If the message is already in the buffer of a new connection, it cannot be taken back.
-  /// In this case it is confirmed when it leaves the buffer.
+  /// Records that the upstream has replied to a message. The reply shows that the message has arrived, so the message
+  /// is confirmed without a pong, and is not sent again. If the message is already in the buffer of a new connection,
+  /// it cannot be taken back. In this case it is confirmed when it leaves the buffer.
   package mutating func replied(to sequence: UInt64) {
     if ledger.state(of: sequence) == .written, ledger.isConfirmable(sequence) { ledger.confirm(sequence) }
     guard keepsWritten, let position = position(of: sequence) else { return }

@@ -264,8 +264,8 @@ extension Outbox.Flight {
     taken = nil
   }
 
-  /// Removes the barriers up to the barrier with this counter. Returns the messages that its pong confirms, and when
-  /// the first of these messages was taken.
+  /// Removes the barriers up to the barrier with this counter. Returns the messages that its pong confirms, and the
+  /// time at which the first of these messages was taken.
   fileprivate mutating func confirm(_ counter: UInt64) -> (messages: ClosedRange<UInt64>, taken: MonotonicTime)? {
     var through: UInt64 = 0
     var taken = MonotonicTime.distantFuture
@@ -281,7 +281,8 @@ extension Outbox.Flight {
     return (confirmed, taken)
   }
 
-  /// Takes the messages from `sequence` on out of the flight. A ping that was sent after them confirms none of them.
+  /// Removes the message `sequence` and all later messages from the flight. A ping that was sent after these messages
+  /// confirms none of them.
   fileprivate mutating func returnToQueue(from sequence: UInt64) {
     last = sequence - 1
     lastWithBarrier = min(lastWithBarrier, last)

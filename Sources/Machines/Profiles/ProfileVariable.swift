@@ -35,7 +35,7 @@ package struct ProfileVariable: Hashable, Sendable {
     }
     guard value.utf8.count <= maximumLength else { return "it is longer than \(maximumLength) bytes" }
     // An empty segment of a path, or an empty field of a message, often has another meaning. So an empty value is
-    // accepted only by a pattern.
+    // accepted only if a pattern matches it.
     guard let pattern else { return value.isEmpty ? "it is empty" : nil }
     return pattern.matches(value) ? nil : "it does not match the pattern \(pattern)"
   }

@@ -1,9 +1,9 @@
 /// The pattern of a variable's value: a subset of regular expressions that always matches the whole value.
 ///
 /// It is a sequence of characters and classes (`[A-Za-z0-9_]`, `[^/]`, `.`, `\d`, `\w`), each with `?`, `*`, `+`,
-/// `{m}`, `{m,}` or `{m,n}`. There are no groups and no alternatives, so a match takes time proportional to the value
-/// times the length of the pattern, whatever both contain. (A backtracking engine, such as Swift's own, needs
-/// exponential time for some patterns.) Values are printable ASCII.
+/// `{m}`, `{m,}` or `{m,n}`. There are no groups and no alternatives, so a match takes time proportional to the length
+/// of the value times the length of the pattern, whatever they contain. (A backtracking engine, such as Swift's own,
+/// needs exponential time for some patterns.) Values are printable ASCII.
 package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
   /// The pattern as written.
   package let description: String
@@ -54,7 +54,7 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
 
   /// Maximum length of a pattern, in bytes. The pattern of a UUID, one of the longest useful patterns, has 60 bytes.
   package static let maximumLength = 256
-  /// Maximum number of repetitions. No value is longer.
+  /// Maximum number of repetitions. No value has more characters.
   static let maximumCount = ProfileVariable.longestValue
 
   package static let expectation =

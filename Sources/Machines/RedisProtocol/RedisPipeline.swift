@@ -28,10 +28,10 @@ package struct RedisPipeline {
   /// before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
-  /// The usual rate of a connection in each direction, in bytes per second. It extends the timeout of a command by the
-  /// time for the command, the pending output before it, and the replies that arrive while the command is pending. On a
-  /// slower connection, the timeout starts again while bytes of the oldest command are acknowledged, or bytes of its
-  /// reply arrive. Otherwise, one large message would end the connection again and again.
+  /// The usual rate of a connection in each direction, in bytes per second. The timeout of a command is extended by the
+  /// time that this rate needs for the command, the pending output before it, and the replies that arrive while the
+  /// command is pending. On a slower connection, the timeout starts again while bytes of the oldest command are
+  /// acknowledged, or bytes of its reply arrive. Otherwise, one large message would end the connection again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {

@@ -49,7 +49,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Must be called with the history of each new connection and each heartbeat (`INFO replication`). Returns whether
-  /// the history has changed, so that all sessions must be read again.
+  /// the history has changed. If so, all sessions must be read again.
   package mutating func connected(to history: String, now: MonotonicTime) -> Bool {
     guard history != self.history else { return false }
     if !self.history.isEmpty { lossTime = now }
@@ -63,7 +63,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Called with the reply to a heartbeat: the entries as they were before this heartbeat. Returns whether Redis has
-  /// lost data in the present history, by FLUSHALL, so that all sessions must be read again.
+  /// lost data in the present history, by FLUSHALL. If so, all sessions must be read again.
   @discardableResult
   package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
     let hasLoss = hasEntries && isOwnMissing(from: entries, now: now)

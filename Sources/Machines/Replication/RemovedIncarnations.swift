@@ -16,7 +16,7 @@ package struct RemovedIncarnations: Sendable {
 
   package var count: Int { order.count }
 
-  /// The close code of a removed session; nil if the session was not removed, or too long ago.
+  /// The close code of a removed session; nil if the session was not removed, or was removed too long ago.
   package func code(of incarnation: UInt64) -> UInt16? { codes[incarnation] }
 
   package mutating func insert(_ incarnation: UInt64, code: UInt16) {

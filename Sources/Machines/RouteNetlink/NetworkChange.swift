@@ -56,7 +56,7 @@ package struct NetworkChangeDebouncer: Sendable {
     last = now
   }
 
-  /// Returns the change once it is due; nil before.
+  /// Returns the change once it is due; nil before that.
   package mutating func take(now: MonotonicTime) -> NetworkChange? {
     guard now >= deadline else { return nil }
     defer {

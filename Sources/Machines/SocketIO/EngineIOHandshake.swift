@@ -59,7 +59,8 @@ package enum EngineIOHeartbeat: Equatable, Sendable {
   package init(_ handshake: EngineIOHandshake, _ version: EngineIOVersion) {
     switch version {
     case .four: self = .fromServer(within: handshake.pingInterval + handshake.pingTimeout)
-    // A tenth earlier than announced, since the loop may be late. The server expects a ping within interval + timeout.
+    // The interval is a tenth shorter than announced, since the loop may be late. The server expects a ping within
+    // interval + timeout.
     case .three: self = .fromClient(interval: handshake.pingInterval * 9 / 10, timeout: handshake.pingTimeout)
     }
   }

@@ -29,7 +29,7 @@ package enum EngineIORefusal: Equatable, Sendable {
   /// after it has accepted the upgrade.
   package static let prefixAfterUpgrade = Array("HTTP/1.1 400".utf8)
 
-  /// Whether the first bytes after an upgrade are an HTTP response; nil if there are too few bytes yet.
+  /// Whether the first bytes after an upgrade are an HTTP response; nil if there are not enough bytes yet.
   package static func isResponse(_ bytes: Span<UInt8>) -> Bool? {
     let count = min(bytes.count, prefixAfterUpgrade.count)
     for index in 0..<count where bytes[index] != prefixAfterUpgrade[index] { return false }

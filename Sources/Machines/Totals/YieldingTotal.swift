@@ -125,7 +125,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   private mutating func weigh(_ user: TotalUser, _ change: Int) {
     principals.add(change, to: user.principal)
     addresses[user.principal, default: WeightTable()].add(change, to: user.address)
-    // The table of clients without credentials stays, so that they cost no allocation each.
+    // The table of clients without credentials stays, so that a new such client costs no allocation of a table.
     if user.principal != 0, addresses[user.principal]?.count == 0 { addresses[user.principal] = nil }
   }
 

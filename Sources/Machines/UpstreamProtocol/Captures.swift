@@ -4,7 +4,7 @@ import JSONCodec
 /// A value of the upstream's messages that messages of the gateway repeat: `${capture:NAME}`.
 package struct CaptureRule: Hashable, Sendable {
   package let name: String
-  /// The messages with the value; nil if it is captured from each message that has one.
+  /// Matches the messages with the value; nil if the value is captured from every message that contains one.
   package var match: Matcher?
   package let source: ValueSource
   /// Whether clients may see the value. Otherwise, it is a secret.

@@ -83,7 +83,7 @@ package struct Correlation: Hashable, Sendable {
     case repeated
   }
 
-  /// Returns the range of the id in `request`, which must be valid JSON. It is a string or a number.
+  /// Returns the range of the id in `request`, which must be valid JSON. The id is a string or a number.
   package func identifier(ofRequest request: Span<UInt8>) throws(RequestError) -> Range<Int> {
     guard let range = self.request.find(in: request) else { throw Self.isBatch(request) ? .batch : .absent }
     guard !self.request.isAmbiguous(in: request) else { throw .repeated }

@@ -28,7 +28,7 @@ package protocol ProtocolDeclaration: Sendable {
   // The opening request.
 
   /// The target of the opening request. `values`: the values of the templates; nil if the request goes to an origin
-  /// that is not configured, so that the secrets are left out.
+  /// that is not configured. In this case the secrets are left out.
   func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String
   /// The secrets that the templates send, in the form in which the upstream may repeat them.
   func secrets(_ values: TemplateValues) -> [[UInt8]]
@@ -36,7 +36,8 @@ package protocol ProtocolDeclaration: Sendable {
   func hint(status: Int, body: String) -> String
   /// A hint to append to an error message if the connection ends without a response.
   var hintForEnd: String { get }
-  /// Whether the first bytes after an upgrade are an HTTP response that refuses it; nil if there are too few bytes yet.
+  /// Whether the first bytes after an upgrade are an HTTP response that refuses it; nil if there are not enough bytes
+  /// yet.
   func isRefusal(afterUpgrade bytes: Span<UInt8>) -> Bool?
 
   /// Whether connections with these settings are the same for the upstream as connections with the other settings.

@@ -92,7 +92,7 @@ package struct ProtocolNews: Equatable, Sendable {
   package var maximumPayload: Int?
   /// The states of all namespaces, if any has changed.
   package var namespaces: [NamespaceStatus]?
-  /// Whether a namespace was connected and its state was not restored, so that pushes may be missing.
+  /// Whether a namespace was connected and its state was not restored. If so, pushes may be missing.
   package var isStateLost = false
   /// The acknowledgement of an event that is not passed on.
   package var acknowledgement: ByteString?

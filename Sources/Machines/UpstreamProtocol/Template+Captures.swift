@@ -4,15 +4,16 @@ import JSONCodec
 /// How a captured value is inserted into a message. An upstream chooses the value, so it must not change the structure
 /// of the message around it.
 enum CapturePlace: Hashable, Sendable {
-  /// Inside of another placeholder, which encodes the value.
+  /// Inside another placeholder, which encodes the value.
   case encoded
   /// Inside a string of a JSON message: escaped.
   case string
   /// Elsewhere in a JSON message: a JSON value. A text gets quotation marks.
   case value
-  /// Outside of the strings of another message with quotation marks. The value must not contain any.
+  /// Outside the strings of another message with quotation marks. The value must not contain quotation marks.
   case unquoted
-  /// As `unquoted`, in a message with braces or brackets. The value must not contain these or a comma either.
+  /// Like `unquoted`, in a message with braces or brackets. The value must not contain braces, brackets or commas
+  /// either.
   case bracketed
   /// In an XML message: escaped.
   case xml

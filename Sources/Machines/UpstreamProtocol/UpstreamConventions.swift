@@ -10,7 +10,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var server = ServerHeartbeat()
   /// Messages that end the session at the upstream. The first entry that matches applies.
   package var failures: [Failure] = []
-  /// Responses to pushes. The first that matches applies.
+  /// Responses to pushes. The first entry that matches applies.
   package var acknowledgements: [Acknowledgement] = []
   package var codec = PayloadCodec.raw
   package var binary = BinaryMessages.binary
@@ -35,7 +35,7 @@ package struct UpstreamConventions: Equatable, Sendable {
     package var expect: Matcher?
     /// The message by which the upstream rejects the credentials.
     package var refuse: Matcher?
-    /// The responses by which the upstream reports that it has resumed, so that no push is missing; nil if the step
+    /// Matches the responses by which the upstream reports that it has resumed and no push is missing; nil if the step
     /// does not resume.
     package var resumed: Matcher?
     package var timeout = TimeSpan.seconds(10)

@@ -59,8 +59,8 @@ package protocol UpstreamProtocol: Sendable {
   var mustForgetCalls: Bool { get }
   /// Forgets the calls for which `isOpen` returns false.
   mutating func forgetCalls(except isOpen: (CallID) -> Bool)
-  /// Whether the numbers of this connection are nearly used up, so that another connection must replace this
-  /// connection. Returns true only once.
+  /// Whether the numbers of this connection are nearly used up. If so, another connection must replace this connection.
+  /// Returns true only once.
   mutating func takeExhaustion() -> Bool
 
   /// Returns the message that acknowledges the last push; nil if there is none. Called when the push has been passed on

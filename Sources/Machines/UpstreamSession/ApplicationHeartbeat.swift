@@ -88,8 +88,8 @@ struct ApplicationHeartbeat: Sendable {
     awaited?.acknowledged(through: position, at: time)
   }
 
-  /// Called while the gateway does not read from the connection. Heartbeats may have arrived that are still unread, so
-  /// the deadlines start again.
+  /// Called while the gateway does not read from the connection. There may be unread heartbeats of the upstream, so the
+  /// deadlines start again.
   mutating func readingIsPaused(now: MonotonicTime) {
     lastReceived = now
     awaited?.renew(at: now)

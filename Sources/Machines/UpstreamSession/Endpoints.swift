@@ -60,8 +60,8 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: whether the
-  /// URL of the connection is at fault, so that the next attempt uses the next URL.
+  /// Records the end of a connection that was ready for `time`, which is zero if the connection never was ready.
+  /// `shouldAdvance`: whether the URL of the connection is at fault. If so, the next attempt uses the next URL.
   package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

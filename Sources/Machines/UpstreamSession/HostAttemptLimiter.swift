@@ -70,7 +70,7 @@ package struct HostAttemptLimiter: Sendable {
   }
 
   /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`:
-  /// whether an operator requested the attempt, so that it does not wait for the end of a pause.
+  /// whether an operator requested the attempt. Such an attempt does not wait for the end of a pause.
   package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> Verdict {

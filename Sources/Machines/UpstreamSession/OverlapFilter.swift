@@ -106,7 +106,8 @@ package struct OverlapFilter: Sendable {
   private var mayReceiveResponses = false
   /// Digests for which one push was withheld as a duplicate while both connections might deliver responses.
   private var withheld: Set<UInt64> = []
-  /// Whether a pong of the newer connection has shown which pushes of the older connection it will still deliver.
+  /// Whether a pong of the newer connection has shown which pushes of the older connection the newer connection will
+  /// still deliver.
   private var hasReceivedPong = false
 
   /// `isDelayAllowed`: whether pings may be sent.

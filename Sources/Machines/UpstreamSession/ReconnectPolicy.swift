@@ -167,7 +167,8 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Decides the next step after the end of a connection that was ready for `readyFor`, or zero if it never was.
+  /// Decides the next step after the end of a connection that was ready for `readyFor`, which is zero if the connection
+  /// never was ready.
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {

@@ -42,7 +42,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// The pings of Engine.IO 3 without a pong, oldest first; nil for a heartbeat.
   var pings = RingDeque<UInt64?>(filler: nil)
   private var news: ProtocolNews?
-  /// The meaning that follows the last news, or the outcome of a setup step that was not sent.
+  /// The meaning to return after the last news, or the outcome of a setup step that was not sent.
   private var pending: ProtocolEvent?
   /// The number of the connection.
   private(set) var connection: UInt64 = 0

@@ -447,7 +447,7 @@ package final class API: HTTPApplication {
 
   // MARK: Responses
 
-  /// Returns the deadline of a wait that begins now. A wait ends when the credentials expire, at the latest.
+  /// Returns the deadline of a wait that begins now. A wait ends no later than the credentials expire.
   func deadline(after wait: TimeSpan, for grant: Grant?, at now: MonotonicTime) -> MonotonicTime {
     guard let expires = grant?.expires else { return now + wait }
     let left = expires - ProcessInformation.wallClockMilliseconds()

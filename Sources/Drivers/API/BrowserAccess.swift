@@ -130,8 +130,8 @@ struct AcceptedHost: ~Copyable {
 }
 
 extension HTTPRequestHead {
-  /// Whether a browser requests the page of a tab, and not of a frame. Navigations by POST have Origin, and are refused
-  /// because of it.
+  /// Whether a browser requests the page of a tab, and not of a frame. A navigation by POST has Origin, and is refused
+  /// if its Origin is foreign.
   fileprivate var isNavigation: Bool {
     !fields.contains(.origin) && fields.first("sec-fetch-mode")?.equals("navigate") ?? false
       && fields.first("sec-fetch-dest")?.equals("document") ?? false

@@ -154,7 +154,7 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(Problem) -> Outcome {
     guard let forwarder else { throw Self.holderUnavailable }
-    // Without the store, no gateway can become the holder, so it would be useless to wait for one.
+    // Without the store, no gateway can become the holder, so it would be useless to wait for a holder.
     if request.session.placement.place == .nowhere, let problem = common.storeProblem { throw problem }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
@@ -232,7 +232,7 @@ final class HeldMovableRequest: WaitingRequest {
   private let message: ForwardedRequest
   private let api: API
   private var hasMoved = false
-  /// The effect that the request had before it moved. It has no additional effect at the next holder.
+  /// The effect that the request had before it moved. The request has no additional effect at the next holder.
   private var effectBefore = HeldEffect.none
   /// The exchange with the next holder. nil if the request has not moved, or if too many requests wait for other
   /// gateways.

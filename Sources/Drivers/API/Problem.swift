@@ -129,7 +129,8 @@ struct Problem: Error {
   /// The text that replaces `detail` in the log, if the log may contain more than the client may see. It contains no
   /// text from the client.
   var logDetail: String?
-  /// The name of the session that this gateway does not have. Another gateway may just have created that session.
+  /// The name of the session in the request, if this gateway does not have that session. Another gateway may just have
+  /// created it.
   var missingSession: String?
   let field: Field?
 

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The part of an output up to the end of its last large content: texts and large contents in turns.
+/// The part of an output up to the end of its last large content. Texts and large contents alternate in it.
 struct LargeOutput: ~Copyable {
   /// A text, and the rest of the large content behind it.
   private final class Piece {

@@ -8,8 +8,8 @@ struct FollowedSession {
   /// How long a session is followed after the last request to follow it.
   static var idleTime: TimeSpan { .seconds(60) }
 
-  /// Increases each time this gateway begins to follow a session. If the number has changed since a read was sent, its
-  /// reply is ignored.
+  /// Increases each time this gateway begins to follow a session. If the number has changed since a read was sent, the
+  /// reply to this read is ignored.
   let number: UInt64
   private(set) var lastUse = MonotonicTime.zero
   /// Whether this gateway has subscribed to the notifications of the session. A read before the subscription can miss

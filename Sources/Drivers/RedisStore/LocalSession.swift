@@ -82,8 +82,8 @@ final class LocalSession {
 
   var opened: OpenedJournal { OpenedJournal(journal: journal, restored: content.state) }
 
-  /// Begins the term of `tenure`. Returns false if the stored terms do not allow it, which means that the session is
-  /// damaged.
+  /// Begins the term of `tenure`. Returns false if the stored terms do not allow this term, which means that the
+  /// session is damaged.
   func begin(mayHaveLostEntries: Bool) -> Bool {
     content.begin(term: tenure.token.term.value, mayHaveLostEntries: mayHaveLostEntries)
   }

@@ -298,8 +298,8 @@ package final class RedisStore: Sendable {
   func report(damage: String?) { condition.withLock { $0.damage = damage } }
 }
 
-/// The signal of a driver. The signal is created on the loop of the driver. Commands that are submitted before that
-/// wait for the driver's first turn.
+/// The signal of a driver. The signal is created on the loop of the driver. Commands that were submitted earlier wait
+/// for the driver's first turn.
 private final class SignalBox: Sendable {
   private let signal = Locked<Signal?>(nil)
 

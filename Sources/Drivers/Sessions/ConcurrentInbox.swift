@@ -61,8 +61,8 @@ package final class ConcurrentInbox: Sendable {
   private let streams = Atomic<Int>(0)
   /// Whether and why readers end.
   private let ending = Atomic(Ending.none.rawValue)
-  /// Whether this gateway does not know anything about the log yet, not even its epoch. Until it does, a reader with a
-  /// cursor waits, and a reader without a cursor cannot get a position.
+  /// Whether this gateway does not know anything about the log yet, not even its epoch. Until the log is known, a
+  /// reader with a cursor waits, and a reader without a cursor cannot get a position.
   package let isUnknown: Bool
   let budget: RetentionBudget
   /// The journal of the session; nil if pushes are not stored.
@@ -215,7 +215,7 @@ package final class ConcurrentInbox: Sendable {
     appender.withLock { $0.memoryChanges += changes }
   }
 
-  /// Stores the changes of `remembers` that no push has taken to the store. A cursor waits for its push.
+  /// Stores the changes of `remembers` that no push has taken to the store. A cursor is stored only with its push.
   func storeRemembered() {
     guard let journal else { return }
     appender.withLock { appender in

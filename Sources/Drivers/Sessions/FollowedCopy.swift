@@ -25,7 +25,7 @@ package final class FollowedCopy: Sendable {
   /// How long a reader waits until a copy is current. If Redis works, the store reads a copy within milliseconds. Short
   /// interruptions of Redis take up to two seconds.
   package static var patience: TimeSpan { .seconds(2) }
-  /// The minimum time between two calls of the store because of readers. The store follows a session for a minute after
+  /// The minimum time between two calls of the store that readers cause. The store follows a session for a minute after
   /// each call.
   static var useInterval: TimeSpan { .seconds(1) }
   /// The minimum time between two calls of the store for a session that is always followed, while it has no readers
@@ -40,7 +40,7 @@ package final class FollowedCopy: Sendable {
   private let lags: Histogram
   private let source = Locked<Source?>(nil)
   private let current = Atomic(false)
-  /// The time of the last call of the store because of readers, in nanoseconds.
+  /// The time of the last call of the store that a reader has caused, in nanoseconds.
   private let lastUse = Atomic<UInt64>(0)
   private let lastCall = Atomic<UInt64>(0)
   /// The number of the last refresh that was requested, and the number of the last refresh that is complete. A refresh

@@ -65,8 +65,8 @@ package final class RetentionBudget: Sendable {
   static func level(of sizes: [Int], limit: Int) -> Int? {
     guard sizes.reduce(0, +) > limit else { return nil }
     let target = limit - limit / slack
-    // The largest inboxes are trimmed to one level. To find it, the inboxes are visited in ascending order of size. An
-    // inbox that fits into an equal share of the remaining bytes is not trimmed.
+    // The largest inboxes are trimmed to one level. To find this level, the inboxes are visited in ascending order of
+    // size. An inbox that fits into an equal share of the remaining bytes is not trimmed.
     var left = target
     let sorted = sizes.sorted()
     for (index, size) in sorted.enumerated() {

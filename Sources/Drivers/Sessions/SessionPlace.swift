@@ -77,7 +77,7 @@ package final class SessionPlacement: Sendable {
   package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
   /// The holder; nil if no gateway is the holder, or the session is not shared.
   package var holder: HolderStatus? { current.withLock { $0.hasLapsed ? nil : $0.holder } }
-  /// Whether the session was closed by a client, or because it was idle. It will never have a holder again.
+  /// Whether the session was closed by a client, or because it was idle. A closed session never has a holder again.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
   /// When the session moved to its present place.
   package var since: MonotonicTime { current.withLock { $0.since } }

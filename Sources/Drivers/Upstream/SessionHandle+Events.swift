@@ -7,7 +7,7 @@ import Threading
 import UpstreamProtocol
 import UpstreamSession
 
-/// The part of the state of an upstream with events that other loops use.
+/// The state that other loops use if the messages of the upstream are events.
 struct EventState: Sendable {
   /// An acknowledgement that the upstream has requested and that a client may send once.
   struct Owed: Sendable {
@@ -92,8 +92,9 @@ extension SessionHandle {
       guard guarded.events?.owed[token] != nil, guarded.events?.connection == owed.connection else {
         return (.gone, nil)
       }
-      // The acknowledgement is not stored: another process would have other connections, so it could not use it. The
-      // message reports its end, so that clients can send the acknowledgement again if it was not sent.
+      // The acknowledgement is not stored: another process would have other connections, so that process could not use
+      // the acknowledgement. The message reports its end, so that clients can send the acknowledgement again if it was
+      // not sent.
       let result = guarded.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
@@ -176,8 +177,8 @@ extension EventState {
       owed[order[order.front]] = nil
       order.removeFirst()
     }
-    // An old acknowledgement at the front that no client sends would keep all later tokens in `order`, even those that
-    // were used.
+    // An old acknowledgement at the front that no client sends would keep all later tokens in `order`, even used
+    // tokens.
     guard order.count > 2 * Self.owedLimit else { return }
     var rest = RingDeque<[UInt8]>(filler: [])
     for index in order.front..<order.end where owed[order[index]] != nil { rest.append(order[index]) }

@@ -223,7 +223,7 @@ extension SessionHandle {
   /// Whether the store has rejected these messages, so that their sender got an error.
   package func wasRejectedByStore(_ acceptance: IdempotencyTable.Acceptance) -> Bool {
     // All messages are rejected together, except messages that had already ended, for example because a later message
-    // of the batch replaced them. So the first and the last are enough.
+    // of the batch replaced them. So it is enough to check the first and the last message.
     [acceptance.first, acceptance.last].contains { sequence in
       let record = deliveryRecord(sequence, now: .zero)
       return record?.state == .rejected && record?.reason == .storeFailed

@@ -242,8 +242,8 @@ package final class Channel {
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
   }
 
-  /// The time at which the peer's last acknowledgement arrived, including responses to probes. It is the current time
-  /// if that is unknown, as on a Unix-domain socket.
+  /// The time at which the peer's last acknowledgement arrived, including responses to probes. If this time is unknown,
+  /// as on a Unix-domain socket, returns the current time.
   package var lastAcknowledgement: MonotonicTime {
     precondition(!isClosed, "a closed channel was examined")
     return loop.now - .milliseconds(Int64(max(0, clinux_milliseconds_since_acknowledgement(descriptor))))

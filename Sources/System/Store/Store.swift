@@ -163,7 +163,7 @@ package final class Store: Sendable {
 
   /// Stores all submitted entries and closes the file. Blocks for at most `span`. No entry may be submitted afterwards.
   ///
-  /// Returns false if that takes longer. Entries that were reported as stored are stored in any case.
+  /// Returns false if this takes longer than `span`. Entries that were reported as stored are stored in any case.
   package func close(within span: TimeSpan) -> Bool {
     closing.set()
     control.withLock { $0.take() }?.stop()
@@ -218,7 +218,7 @@ package final class Store: Sendable {
   }
 
   /// Writes a copy of all stored data to `path`, where no file may exist. Calls `then` on the thread of the store, with
-  /// the reason if it failed.
+  /// the reason if the backup failed.
   ///
   /// - Parameter limit: the timeout of the backup. A system call that does not return, because its disk does not
   ///   respond, is not interrupted.

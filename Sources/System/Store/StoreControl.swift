@@ -10,9 +10,9 @@ import Threading
 /// root, can connect to it.
 ///
 /// A connection carries one request, a line with `backup` and the path of the copy. The response consists of lines.
-/// `progress`, with the bytes written and the bytes of the store, is sent at once and about every second. The last line
-/// is `done`, or `failed` with the reason. One thread serves the connections one after another. A client that has
-/// disconnected before its turn gets no backup.
+/// `progress`, with the bytes written and the bytes of the store, is sent at once, and then about every second. The
+/// last line is `done`, or `failed` with the reason. One thread serves the connections one after another. A client that
+/// has disconnected before its turn gets no backup.
 final class StoreControl: Sendable {
   static var suffix: String { ".sock" }
   /// Maximum bytes of a request. A path has at most 4096 bytes.

@@ -5,8 +5,8 @@ import Host
 /// The right to use a store, which one process has at a time: a lock on the file `PATH.lock`.
 ///
 /// SQLite's own lock ends when a failed file is closed, before another file replaces it. This lock lasts until it is
-/// released. The file is never removed. If it were removed, a process could lock a file that no longer has a name. If
-/// the folder was created again, the file has lost its name, and the lock must be taken again.
+/// released. `PATH.lock` is never removed. If it were removed, a process could lock a file that no longer has a name.
+/// If the folder was created again, the locked file has lost its name, and the lock must be taken again.
 final class StoreLock {
   /// The time between two attempts, in microseconds.
   private static var pollInterval: UInt32 { 20_000 }

@@ -32,8 +32,8 @@ package final class TLSServerContext: Sendable {
   /// Maximum size of a client's chain, in bytes. OpenSSL allocates the size that a client announces, by default up to
   /// 100 KB. A usual chain has less than 10 KB.
   private static var chainBytes: Int { 32 * 1024 }
-  /// Maximum number of authorities named to clients. A longer list would enlarge every handshake, so no list is sent
-  /// instead, and clients choose a certificate by themselves.
+  /// Maximum number of authorities named to clients. A longer list would enlarge every handshake. With more
+  /// authorities, no list is sent, and clients choose a certificate by themselves.
   private static var namedAuthorities: Int { 100 }
 
   /// - Parameter contents: the bytes of each of `settings.files`, by path, as for `TLSContext`.

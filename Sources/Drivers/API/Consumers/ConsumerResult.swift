@@ -31,7 +31,7 @@ enum ConsumerResult {
   /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 
-  /// The time at which the leases expire unless their response is sent; nil if there are no leases.
+  /// The stored end of the leases, which applies unless their response is sent; nil if there are no leases.
   var leaseEnd: MonotonicTime? { if case .leased(_, let messages) = self { messages.first?.expires } else { nil } }
 
   /// When the first push in the result arrived.

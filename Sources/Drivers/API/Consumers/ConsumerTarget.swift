@@ -32,7 +32,7 @@ extension ConsumerTarget {
     )
   }
 
-  /// Returns the result of `change`. Throws the problem of the response if the table of consumers refuses it.
+  /// Returns the result of `change`. Throws the problem of the response if the table of consumers refuses the change.
   func refusing<Result>(_ change: () throws(ConsumerRefusal) -> Result) throws(Problem) -> Result {
     do throws(ConsumerRefusal) { return try change() } catch { throw problem(error) }
   }

@@ -8,8 +8,8 @@ import Reactor
 import Sessions
 
 /// A held request for a consumer: a receive that waits for pushes, or any request that waits until its result is
-/// stored. A receive may do both, one after the other. Its `Pending` is in a table of the loop, so that this struct
-/// fits inline in the connection.
+/// stored. A receive may do both, one after the other. The `Pending` of a request is in a table of the loop, so that
+/// this struct fits inline in the connection.
 struct HeldConsumerRequest: HolderRequest {
   struct Pending {
     let target: ConsumerTarget

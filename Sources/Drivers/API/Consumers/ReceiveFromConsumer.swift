@@ -105,8 +105,8 @@ extension API {
         isSentLater: true)
       var messages = batch.messages
       if let grant = receive.grant, !grant.topics.isAll {
-        // The consumer examined these pushes before its topics were narrowed. They become dead letters, so that clients
-        // that may receive them can read them.
+        // The consumer examined these pushes before its topics were narrowed. These pushes become dead letters, so that
+        // clients with sufficient rights can read them.
         let others = messages.filter { !grant.allows($0.message) }
         if !others.isEmpty {
           do throws(ConsumerRefusal) {

@@ -14,7 +14,7 @@ struct HistorySample: Equatable {
   var roundTrip: TimeSpan?
 }
 
-/// The samples of the last ten minutes, for the plots of the status page. It reads no clock.
+/// The samples of the last ten minutes, for the plots of the status page. This type reads no clock.
 ///
 /// A gateway keeps at most `capacity` samples, which are about 8 KiB, however many sessions it has.
 struct GatewayHistory {

@@ -7,7 +7,7 @@ package final class ReloadControl: Sendable {
   private struct State {
     /// The number of reloads since the start.
     var count = 0
-    /// Whether the configuration that was read last is in effect. The configuration of the start is valid.
+    /// Whether the configuration that was read last is in effect. True until the first reload.
     var isValid = true
   }
 

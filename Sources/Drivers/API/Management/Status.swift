@@ -29,8 +29,8 @@ enum ReadStatus: ImmediateEndpoint {
 }
 
 extension CommonState {
-  /// Writes the figures that the page shows of the whole gateway. They reveal nothing about a single session, since
-  /// this path needs no credentials.
+  /// Writes the figures that the page shows of the whole gateway. They must reveal nothing about a single session,
+  /// since this path needs no credentials.
   fileprivate func writeFigures(at now: MonotonicTime, into output: inout ByteQueue) {
     let sums = sessions.sums
     func write(_ name: StaticString, _ value: Int) {

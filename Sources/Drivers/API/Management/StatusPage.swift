@@ -12,8 +12,8 @@ enum StatusPage {
   static let content = ByteString(PackageResources.status_html)
 
   /// Header fields, each ending with CRLF. The policy allows the page's only script and style sheet by their digests,
-  /// and requests to the gateway itself. The browser refuses text that becomes markup (Trusted Types). No other page
-  /// can show this page in a frame, since a frame makes it possible to steal clicks.
+  /// and requests to the gateway itself. The browser refuses to use text as markup (Trusted Types). No other page can
+  /// show this page in a frame, since a frame makes it possible to steal clicks.
   static let fields: String = {
     let policy = [
       "default-src 'none'", "script-src '\(digest(of: "script"))'", "style-src '\(digest(of: "style"))'",

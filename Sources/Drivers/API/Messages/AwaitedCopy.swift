@@ -33,11 +33,11 @@ extension API {
   }
 }
 
-/// A poll that waits until the copy can serve it, and then is a held poll like others; or a stream that needs a
+/// A poll that waits until the copy can serve it, and that is then held like any other poll. Or a stream that needs a
 /// position first.
 ///
-/// The session may be replaced meanwhile, because it was read for the first time or because this gateway has become its
-/// holder. It is then looked up again.
+/// The session object may be replaced meanwhile, because the session was read for the first time or because this
+/// gateway has become the holder. In that case, the session is looked up again.
 private final class ReadAwaitingCopy: WaitingRequest {
   private let api: API
   private let parameters: PollParameters

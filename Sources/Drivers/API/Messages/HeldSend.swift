@@ -42,8 +42,8 @@ struct PendingSend {
   }
 }
 
-/// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the
-/// connection.
+/// The waiting part of a `PendingSend`. The `PendingSend` itself is in a table of the loop, so that this struct fits
+/// inline in the connection.
 struct HeldSend: WaitingRequest {
   let api: API
   let slot: Int
@@ -83,7 +83,8 @@ struct HeldSend: WaitingRequest {
     }
     if pending.parameters.until == .queued {
       api.latencies.note(.storedSend, since: pending.start)
-      // As without a store: 202, unless this is a repetition and the outcome of every message is known.
+      // The response is the same as without a store: 202, unless this is a repetition and the outcome of every message
+      // is known.
       let isKnown = pending.showsReplay && pending.receipt.advance(&pending.progress, to: .confirmed)
       return pending.write(isComplete: isKnown, at: now, into: &response)
     }

@@ -5,8 +5,8 @@ import Idempotency
 import Peers
 import Sessions
 
-/// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and the media type that a repetition must
-/// have, too.
+/// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and the media type that a repetition must also
+/// have.
 struct IdempotencyField {
   /// Longest key, in bytes. A UUID has 36 bytes. The digest of a request has up to 128 hexadecimal digits.
   private static let longestKey = 255

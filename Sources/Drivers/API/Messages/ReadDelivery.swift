@@ -76,7 +76,7 @@ private struct WaitingDelivery: HolderRequest {
   var heldCount: Gauge? { nil }
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    // An unknown message is settled, too: it never existed, or its final state was dropped.
+    // An unknown message also counts as settled: it never existed, or its final state was dropped.
     id.isLost || session.upstream.isSettled(sequence) || isClosed
       ? .ready : .wait(session.upstream.deliveryNotifier, until: deadline)
   }

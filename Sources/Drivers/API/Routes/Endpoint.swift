@@ -65,7 +65,7 @@ enum StoredInput {
   case other(Any)
 }
 
-/// What the API learns from an endpoint that has read the head of a request.
+/// The result of an endpoint that has read the head of a request.
 struct AcceptedHead {
   let input: StoredInput
   let mayWait: Bool

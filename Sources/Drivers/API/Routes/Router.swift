@@ -16,7 +16,7 @@ struct Target {
 
 /// Maps requests to routes, by the table of routes and the sessions that exist for the client.
 struct Router {
-  /// The path of a request, and what it says about access before the client is known.
+  /// The path of a request, and the facts about access that it determines before the client is known.
   struct Path {
     /// nil if the listener does not have the path.
     let match: RouteTable.Match?

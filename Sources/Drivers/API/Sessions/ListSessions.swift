@@ -57,8 +57,8 @@ enum ListSessions: ImmediateEndpoint {
 
 /// A page of `GET /v1/sessions`.
 struct SessionPage {
-  /// The default number of sessions per page. All named sessions of a configuration fit, but not a default session in
-  /// addition to the maximum of them.
+  /// The default number of sessions per page. A page has room for the maximum number of named sessions, but not for the
+  /// default session in addition.
   static var defaultLimit: Int { 1_000 }
   static var maximumLimit: Int { 10_000 }
 

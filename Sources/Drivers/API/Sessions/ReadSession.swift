@@ -11,7 +11,7 @@ import Sessions
 import Upstream
 import UpstreamSession
 
-/// `GET /v1/session`. Every gateway can show the state of a session, with what it knows of the holder.
+/// `GET /v1/session`. If the holder cannot respond, this gateway responds with the part of the state that it knows.
 enum ReadSession: ImmediateEndpoint {
   static var route: Route {
     Route(

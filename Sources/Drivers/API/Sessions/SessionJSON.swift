@@ -160,7 +160,7 @@ extension SessionSnapshot {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
     // `since` may be later than `now`: a new session may have been created after the loop's turn began, and `now` is
-    // the time at which it began.
+    // the beginning of the turn.
     output.append(seconds: max(now - since, .zero))
     output.append(",\"failed_attempts\":")
     output.append(decimal: attempts)

@@ -28,7 +28,7 @@ enum ConnectionEvent {
   indirect case closed(code: UInt16, reason: String)
   /// The output has room for this many bytes. Messages appended during the report are written right after it.
   case writable(room: Int)
-  /// As much of the output was written as the kernel accepts.
+  /// A flush has written as much of the output as the kernel accepts.
   case flushed(FlushOutcome)
   /// The kernel has accepted every message through this sequence number.
   case written(through: UInt64)

@@ -46,8 +46,8 @@ struct SecretMask {
     return PrintableText.escaped(String(decoding: masked, as: UTF8.self))
   }
 
-  /// Number of bytes of `secret` with which `text` ends. Compares at most as many bytes as `text` has, since this
-  /// function runs on the event loop and a secret may have 64 KiB.
+  /// The number of bytes at the beginning of `secret` that are also the end of `text`. Compares at most as many bytes
+  /// as `text` has, since this function runs on the event loop and a secret may have 64 KiB.
   private static func prefixLength(of secret: [UInt8], atEndOf text: [UInt8]) -> Int {
     var length = min(secret.count, text.count)
     while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }

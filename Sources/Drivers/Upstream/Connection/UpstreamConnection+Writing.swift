@@ -206,8 +206,9 @@ extension UpstreamConnection {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
     if socket.canSend, !isThrottled {
-      // Pongs are appended only here, so only while the upstream reads our output. If it has sent several pings by
-      // then, only the newest ping needs a pong (RFC 6455 §5.5.3). The owner decides about close frames.
+      // Pongs are appended only here, that is, only while the upstream reads the output. If the upstream has sent
+      // several pings by then, only the newest ping needs a pong (RFC 6455 §5.5.3). The owner decides about close
+      // frames.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       if isReadingPaused {

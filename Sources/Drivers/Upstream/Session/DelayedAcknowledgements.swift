@@ -18,7 +18,7 @@ struct DelayedAcknowledgements {
   /// The number of acknowledgements at which reading from the upstream pauses. The number is checked only before a
   /// read, and no acknowledgement is dropped, so the events of a single read may take the number above this limit. When
   /// a slow disk delays events, `store.pending_bytes` limits how many events are pending. A server that waits for its
-  /// acknowledgements pauses by itself long before.
+  /// acknowledgements pauses by itself long before this limit.
   static var limit: Int { 4_096 }
   /// The number of bytes at which reading pauses. 4,096 usual acknowledgements are smaller.
   static var byteLimit: Int { 1 << 20 }
@@ -39,8 +39,8 @@ struct DelayedAcknowledgements {
     bytes += frame.payload.count
   }
 
-  /// Called when all events have been passed on. Gives `ticket` to the acknowledgements that have no ticket; nil if no
-  /// event has to be stored.
+  /// Called when all events have been passed on. Gives `ticket` to the acknowledgements that have no ticket. `ticket`
+  /// is nil if no event has to be stored.
   mutating func setTicket(_ ticket: JournalTicket?) {
     for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }
     unnumbered = 0

@@ -97,9 +97,9 @@ final class OutboxPump: TimerTarget {
     return (batch.count, counter(of: barrier))
   }
 
-  /// As much of the output was written as the kernel accepts. Messages that the flush returned go back to the queue.
-  /// Each sent message of the batch is passed to `sent`, which returns the ticket of the change that the message has
-  /// caused; nil if there is no change to store.
+  /// A flush has written as much of the output as the kernel accepts. Messages that the flush returned go back to the
+  /// queue. Each sent message of the batch is passed to `sent`, which returns the ticket of the change that the message
+  /// has caused; nil if there is no change to store.
   func flushed(_ outcome: FlushOutcome, sent: ((OutboxMessage) -> JournalTicket?)?) {
     var isBlocked = false
     switch outcome {

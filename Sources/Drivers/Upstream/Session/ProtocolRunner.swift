@@ -17,7 +17,7 @@ import WebSocketCodec
 final class ProtocolRunner {
   private var memory: ProtocolMemory
   /// The setup step that was begun last, and the time at which it was begun. If the session waits for the response to a
-  /// step, it is this step.
+  /// step, it waits for the response to this step.
   private var lastAwaited = (step: 0, since: MonotonicTime.zero)
   private let loop: LoopContext
   private let logger: Logger
@@ -246,8 +246,8 @@ final class ProtocolRunner {
 
   // MARK: Acknowledgements
 
-  /// Maximum size of an acknowledgement, in bytes. The upstream chooses the values in it, and may read none, so larger
-  /// acknowledgements would fill the memory. Ids are much shorter.
+  /// Maximum size of an acknowledgement, in bytes. The upstream chooses the values in it, and may read no
+  /// acknowledgement, so larger acknowledgements would fill the memory. Ids are much shorter.
   private static var acknowledgementLimit: Int { 4 << 10 }
 
   /// The message that acknowledges the last push. Like setup messages, it goes to configured origins only.
@@ -372,7 +372,7 @@ final class ProtocolRunner {
   // MARK: Subscriptions
 
   /// Records that a client's message was sent. The subscription that it makes is stored only now: a message that is
-  /// still queued will be sent from the queue, and must not be sent as a stored subscription, too. Returns the ticket
+  /// still queued will be sent from the queue, and must not also be sent as a stored subscription. Returns the ticket
   /// of the change; nil if there is no change to store.
   func recordSent(_ message: OutboxMessage, _ correlation: Correlation?) -> JournalTicket? {
     handle(

@@ -117,7 +117,8 @@ extension SessionDriver {
     if conversation.can(.captures) { noteCaptures(of: connection, conversation) }
     if case .reply(let call, let range, let unpackedKind) = outcome {
       // Replies are passed to calls before the merger gets the message. The merger compares only the contents of
-      // replies, and two connections use the same numbers, so it could take two different replies for one.
+      // replies, and two connections use the same numbers, so the merger could mistake two different replies for the
+      // same reply.
       let isTaken =
         unpackedKind == nil
         ? handle.receiveReply(connection.socket.payload, to: call, range, now: loop.now)

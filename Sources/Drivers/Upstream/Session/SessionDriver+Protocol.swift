@@ -17,7 +17,7 @@ extension UpstreamConnection {
 }
 
 extension UpstreamSettings {
-  /// Whether connections with these settings and connections with `other` are the same client for the server.
+  /// Whether the server sees connections with these settings and connections with `other` as the same client.
   func isSameClient(as other: UpstreamSettings) -> Bool {
     let hasSameProtocol =
       switch (conventions.declaration, other.conventions.declaration) {
@@ -30,7 +30,8 @@ extension UpstreamSettings {
   }
 
   /// The client identity: a digest of the values that identify this gateway to the server. A process compares it with
-  /// the digest that another process has stored. It contains no names of the variables, so its order must not change.
+  /// the digest that another process has stored. The digest contains the values without their names, so the order of
+  /// the values must not change.
   var client: [UInt8] {
     let credential = conventions.credential
     var parts = urls.map(\.text) + ["fields"] + fields.flatMap { [$0.name, $0.value] }
@@ -242,8 +243,8 @@ extension SessionDriver {
   }
 
   /// Forgets the state and the kept values of the last connection. The next connection identifies itself as another
-  /// client or leads to another server, and neither may get them. If a loss was delayed, it is now definite: the next
-  /// connection may resume, but not the pushes of this client.
+  /// client or leads to another server, and neither may get them. If the report of a loss was delayed, the loss is now
+  /// definite: the next connection may resume, but does not get the pushes of this client.
   func forgetClient() {
     if continuity.stateLost() { sink.connectionLost() }
     runner.forgetState()

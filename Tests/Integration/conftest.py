@@ -19,6 +19,7 @@ from harness.credentials import Issuer
 from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.ports import release_ports
+from harness.processes import send_signals_without_reaping
 from harness.raw import RawUpstream
 from harness.receiver import config as webhook_config
 from harness.recorder import RecordingUpstream
@@ -52,6 +53,7 @@ _standard_error = pytest.StashKey[int]()
 def pytest_configure(config):
     # Here, pytest does not capture standard error.
     config.stash[_standard_error] = os.dup(2)
+    send_signals_without_reaping()
 
 
 @pytest.hookimpl(wrapper=True)

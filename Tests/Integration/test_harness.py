@@ -39,6 +39,15 @@ async def test_the_upstream_echoes_compressed_over_tls(start, authority, certifi
     assert await eventually(lambda: upstream.closes) == [(1000, "")]
 
 
+async def test_a_signal_to_a_process_that_has_just_ended_keeps_its_exit_status():
+    for _ in range(20):
+        process = await asyncio.create_subprocess_exec("true")
+        # Without an `await`, the loop learns nothing. So signals also follow the end of the process.
+        while Path(f"/proc/{process.pid}/stat").exists():
+            process.send_signal(0)
+        assert await process.wait() == 0
+
+
 async def test_the_upstream_restarts_on_its_port(start):
     upstream = await start(Upstream())
     url = upstream.url

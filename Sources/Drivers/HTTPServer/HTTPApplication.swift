@@ -90,8 +90,8 @@ package enum WaitCause {
   case end
 }
 
-/// A held request. It has two verbs: `advance` acts and decides, `finish` writes the response. Unless the request
-/// begins a stream, exactly one of `finish` and `abandon` is called, once.
+/// A held request. Its main functions are `advance`, which acts and decides, and `finish`, which writes the response.
+/// Unless the request begins a stream, exactly one of `finish` and `abandon` is called, once.
 ///
 /// A struct of at most three words is stored inline in the connection. A larger struct costs an allocation.
 package protocol WaitingRequest {

@@ -158,7 +158,7 @@ extension HTTPConnection: InputTarget {
   /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response.
   /// Closing with unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
   func linger() async {
-    // After the client's FIN, there is nothing to drop, and closing sends our FIN.
+    // After the client's FIN, there is nothing to drop, and closing sends the server's FIN.
     guard !channel.isClosed, !channel.hasReadEnd else { return }
     channel.shutdownWriting()
     let end = worker.loop.now + worker.timeouts.linger

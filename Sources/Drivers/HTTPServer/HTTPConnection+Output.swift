@@ -90,8 +90,8 @@ extension HTTPConnection {
     logMismatch("a connection does not speak HTTP", error.description, limiter)
   }
 
-  /// Logs at `info` that a client uses a protocol which this port does not accept. The usual cause is a configuration.
-  /// Returns whether the limiter has admitted the line.
+  /// Logs at `info` that a client uses a protocol which this port does not accept. The usual cause is a wrong
+  /// configuration. Returns whether the limiter has admitted the line.
   @discardableResult
   func logMismatch(_ what: StaticString, _ reason: String, _ limiter: LogLineLimiter) -> Bool {
     guard let suppressed = limiter.admit(at: worker.loop.now) else { return false }

@@ -27,7 +27,7 @@ extension HTTPConnection {
     access?.addBytes(worker.output.count - start)
   }
 
-  /// Writes the next batch of the stream in `waiting`. Returns what must happen before the following batch, or nil if
+  /// Writes the next batch of the stream in `waiting`. Returns the need that must be met before the next batch; nil if
   /// the stream has ended.
   @inline(never)
   func continueStream() -> Need? {

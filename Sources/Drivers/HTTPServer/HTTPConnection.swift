@@ -17,7 +17,7 @@ final class HTTPConnection: LoopTask {
   /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a
   /// request.
   static var requestsPerTurn: Int32 { 64 }
-  /// Bytes read per turn, so that a client which sends faster than we read does not starve other connections.
+  /// Bytes read per turn, so that a client which sends faster than the server reads does not starve other connections.
   private static var inputPerTurn: Int32 { 64 * 1024 }
   /// Bytes of responses collected within one turn before they are sent.
   private static var outputPerFlush: Int { 64 * 1024 }
@@ -337,8 +337,8 @@ final class HTTPConnection: LoopTask {
   // MARK: Memory of partially received bodies
 
   /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in
-  /// one turn is not counted, since it is freed before others can add to it. The memory of a body doubles when it
-  /// grows, so few reads change the total.
+  /// one turn is not counted, since it is freed before other bodies are added to the total. The memory of a body
+  /// doubles when it grows, so few reads change the total.
   private func countBody() {
     guard case .accepted(let exchange) = current, let bytes = exchange.body?.memoryBytes, bytes != countedBodyBytes
     else {

@@ -65,8 +65,8 @@ package final class PeerNetwork: Sendable {
     /// Computes the limits that depend on the lease.
     package init(lease: TimeSpan) {
       patience = lease + .seconds(1)
-      // A new holder has the session after `lease` at the latest, and a request waits for it for `patience`. The
-      // additional time is for a lost reply and a slow take-over.
+      // A new holder has the session after `lease` at the latest, and a request waits for the holder for `patience`.
+      // The additional time is for a lost reply and a slow take-over.
       recognition = lease + patience + .seconds(4)
     }
   }

@@ -57,7 +57,7 @@ extension RedisStoreDriver {
     }
     entry.phase = .loading(candidate, SessionLoading(acquisition))
     loadingCount += 1
-    // A draining or full gateway may also acquire a session that Redis already assigns to it, only to release it (see
+    // A draining or full gateway acquires a session that Redis already assigns to it, but only to release it (see
     // `Candidate.next`).
     if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
   }

@@ -409,8 +409,8 @@ extension RedisStoreDriver: TimerTarget {
       areNotesDue = true
       turn()
     case .patience:
-      // During refusals, `StoreRefusals` decides, with its own time limit and a more specific reason. The refusals may
-      // have ended with the connection, so this is checked again later.
+      // While commands are refused, `StoreRefusals` decides when the store counts as failed, with its own time limit
+      // and a more specific reason. The refusals may have ended with the connection, so this is checked again later.
       if refusals.hasEnded(by: loop.now) {
         setFailure(lastFailure, lastCause)
       } else {

@@ -41,8 +41,8 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// adds the value in a form that can be shown.
   package let reason: String
 
-  /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may only be a
-  /// consequence.
+  /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may be only a
+  /// consequence of that.
   let comparedKeys: [String]
 
   package init(_ key: String, _ subject: Subject, _ reason: String) {

@@ -69,8 +69,8 @@ extension ConfigurationLoader {
     }
   }
 
-  /// Warns of unknown variables with our prefix. They are not errors, since the environment may contain them for other
-  /// reasons.
+  /// Warns of unknown variables with the prefix `DRAWBRIDGE_`. They are not errors, since the environment may contain
+  /// them for other reasons.
   private mutating func warnOfUnknownVariables(_ all: [Setting]) {
     let known = Set(all.map(\.environmentName)).union(Self.variablesOfCommands.map { Self.prefix + $0 })
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {

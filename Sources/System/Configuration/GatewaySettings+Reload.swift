@@ -1,7 +1,7 @@
 /// Applies new settings to a running process.
 extension GatewaySettings {
   /// Returns the settings that are in effect after a reload, and the paths of the changed settings that require a
-  /// restart. A setting that requires a restart keeps its value of `old`. Sessions are neither added nor removed.
+  /// restart. A setting that requires a restart keeps its value from `old`. Sessions are neither added nor removed.
   package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, requiringRestart: [String]) {
     var effective = self
     var requiringRestart: [String] = []

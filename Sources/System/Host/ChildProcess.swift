@@ -45,7 +45,7 @@ package enum ChildProcess {
       output += piece[..<count]
     }
     guard output.count < limit else {
-      // The program is killed, since it may have more output than we read, and would block on the full pipe forever.
+      // The program is killed, since it may have more output than was read, and would block on the full pipe forever.
       _ = end(process, .timedOut(span))
       return output
     }

@@ -12,7 +12,7 @@ struct DirectoryEntry: Hashable {
   private static var linkLimit: Int { 40 }
 
   /// Returns every name that decides to which file `path` leads, with symbolic links followed. A change to any of them
-  /// can change the file. The last entry is the file itself, or the first name that does not exist.
+  /// can make `path` lead to another file. The last entry is the file itself, or the first name that does not exist.
   static func all(leadingTo path: String) -> [DirectoryEntry] {
     var entries: [DirectoryEntry] = []
     var directory = path.hasPrefix("/") ? "/" : "."

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// The identity, size and times of a regular file. Its fingerprint changes if the file is replaced or written.
+/// The identity, size and times of a regular file. At least one of them changes if the file is replaced or written.
 package struct FileFingerprint: Hashable, Sendable {
   private let device: UInt
   private let inode: UInt

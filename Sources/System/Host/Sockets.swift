@@ -108,7 +108,7 @@ package enum Sockets {
 }
 
 extension Sockets {
-  /// Whether an accept has failed for lack of descriptors or memory, so that further accepts will fail, too, for a
+  /// Whether an accept has failed for lack of descriptors or memory, so that further accepts will also fail for a
   /// while.
   package static func isResourceExhaustion(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM

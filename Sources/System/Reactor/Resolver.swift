@@ -14,8 +14,8 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
-/// A thread is busy until `getaddrinfo` returns, so there are several, with a limited queue. The caller applies its own
-/// timeout, and cancels a lookup that takes too long. A queued lookup is then removed. The result of a running
+/// A thread is busy until `getaddrinfo` returns, so there are several threads, with a limited queue. The caller applies
+/// its own timeout, and cancels a lookup that takes too long. A queued lookup is then removed. The result of a running
 /// lookup is dropped.
 package final class Resolver: Sendable {
   /// Maximum number of threads. All threads but one can hang without delaying other lookups.
@@ -134,7 +134,7 @@ package final class Resolver: Sendable {
 
   private func serve() {
     while true {
-      // The queue is asked again after each lookup, since the owner of that lookup may now start its next lookup.
+      // The queue is checked again after each lookup, since the owner of that lookup may now start its next lookup.
       while let key = state.withLock({ $0.queue.next() }) {
         let resolution = lookUp(key.host)
         for waiter in state.withLock({ $0.queue.finish(key) }) {

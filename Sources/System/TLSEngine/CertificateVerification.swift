@@ -22,8 +22,8 @@ enum CertificateVerification {
         connection.verificationFailure = failure
         return 0
       }, nil)
-    // Called when the peer requests our certificate. If there is no certificate, the peer decides whether that is a
-    // failure.
+    // Called when the peer requests the certificate of this end. If there is no certificate, the peer decides whether
+    // that is a failure.
     unsafe SSL_CTX_set_cert_cb(
       context,
       { raw, _ in

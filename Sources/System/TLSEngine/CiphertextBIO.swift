@@ -1,7 +1,8 @@
 import ByteStreams
 import COpenSSL
 
-/// An OpenSSL BIO over our byte queues: OpenSSL reads the records of a connection from it and writes records to it.
+/// An OpenSSL BIO over the byte queues of a `TLSConnection`: OpenSSL reads the records of the connection from the BIO
+/// and writes records to it.
 ///
 /// OpenSSL's memory BIO would copy all bytes once more, and never shrinks after it has grown.
 enum CiphertextBIO {

@@ -36,7 +36,7 @@ enum ContextSetup {
     unsafe X509_STORE_set_flags(store, UInt(X509_V_FLAG_PARTIAL_CHAIN))
   }
 
-  /// Sets our own certificate with its intermediates, and its key.
+  /// Sets the certificate of this end with its intermediates, and its key.
   static func setCertificate(
     _ file: PEMFile, key keyFile: PEMFile, in raw: OpaquePointer
   ) throws(TLSSettingsError) {

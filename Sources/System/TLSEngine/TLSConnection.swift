@@ -225,7 +225,7 @@ package final class TLSConnection {
     }
     var total = 0
     reading: while total < limit {
-      // OpenSSL reads ahead, so it may have records or a part of a record even if our own queue is empty.
+      // OpenSSL reads ahead, so it may have records or a part of a record even if `input` is empty.
       if input.isEmpty, unsafe SSL_has_pending(raw) == 0 { break }
       let decrypted = unsafe Int(SSL_pending(raw))
       // The room is for the available bytes and not for the largest record, so that a heartbeat does not cost 16 KiB.

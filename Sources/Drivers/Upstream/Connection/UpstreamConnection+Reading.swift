@@ -115,7 +115,7 @@ extension UpstreamConnection {
     }
   }
 
-  /// The counter in a pong to one of our pings; nil if the pong was unsolicited.
+  /// The counter in a pong to a ping of this connection; nil if the pong was unsolicited.
   private func pongCounter() -> UInt64? {
     guard socket.payload.count == 8 else { return nil }
     var counter: UInt64 = 0

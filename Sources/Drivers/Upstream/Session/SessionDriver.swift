@@ -44,7 +44,7 @@ final class SessionDriver {
   var refusingURL: WebSocketURL?
   private var isApplying = false
   /// Whether the upstream has announced the end of the connection by a message instead of a close frame. The upstream
-  /// continues to send until it has received our close frame.
+  /// continues to send until it has received the gateway's close frame.
   var isEnding = false
   var continuity: PushContinuity
   var hasWarnedOfPings = false

@@ -8,8 +8,8 @@
 /// Five rules couple the two machines:
 ///
 /// 1. A request head makes a response pending.
-/// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until
-/// then, pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
+/// 2. When request and response are done and the connection is kept alive, both return to idle, and the next request
+/// may be read. Until then, pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
 /// 3. A response may end before its request. The rest of the request is then read and discarded (`body`/`done`).
 /// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good.
 /// The end of the response then closes both sides, and input after the request is ignored (§9.6).
@@ -32,7 +32,7 @@ struct ConnectionState: Equatable {
     case body
     /// The request was read; the response has not ended. → idle or closed (response ended)
     case done
-    /// The framing is lost. One response, then close. → closed (response ended)
+    /// The framing is lost. One response may be sent, and after it the connection closes. → closed (response ended)
     case failed
     /// No more input will be read. Final.
     case closed
@@ -111,8 +111,8 @@ struct ConnectionState: Equatable {
       return with(.closed, .closed, keepsAlive: false)
 
     case .keepAliveRefused:
-      // Between two requests there is no response that could contain `Connection: close`. The driver may close the
-      // connection at any time.
+      // Between two requests there is no response that could contain `Connection: close`. The connection closes without
+      // a response, which is allowed at any time.
       if request == .idle, response == .idle { return with(.closed, .closed, keepsAlive: false) }
       // The response has already been sent, so the rest of the request need not be read.
       if response == .done { return with(.closed, .closed, keepsAlive: false) }

@@ -2,7 +2,8 @@ import ByteStreams
 
 /// The fields of one head or trailer section: the received bytes and the position of each name and value.
 ///
-/// A value can be used for one head after another: `removeAll` keeps the memory, so the next head needs no allocation.
+/// One `HTTPFields` can be used for one head after another: `removeAll` keeps the memory, so the next head needs no
+/// allocation.
 @safe
 package struct HTTPFields: ~Copyable {
   /// The position of one field, as offsets in bytes from the start of the section.

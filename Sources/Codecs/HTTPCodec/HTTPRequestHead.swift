@@ -2,8 +2,8 @@ import ByteStreams
 
 /// The head of one request: the received bytes and the position of each part. Valid until the next head begins.
 ///
-/// A value can be used for one head after another. When it has grown to the usual size of heads, a further head needs
-/// no allocation.
+/// One `HTTPRequestHead` can be used for one head after another. When its memory has grown to the usual size of heads,
+/// a further head needs no allocation.
 package struct HTTPRequestHead: ~Copyable {
   /// The form of a request target (RFC 9112 §3.2).
   package enum TargetForm: UInt8, Sendable {

@@ -6,8 +6,8 @@ struct RequestHeadReader {
   private(set) var hasRequestLine = false
   private var emptyLines: UInt16 = 0
 
-  /// The number of bytes of an empty line before a request line, which the caller must drop (RFC 9112 §2.2), or zero.
-  /// Must be called until it returns zero.
+  /// Returns the number of bytes of an empty line at the front of `input`, which the caller must drop (RFC 9112 §2.2).
+  /// Returns zero if there is no such line. Must be called until it returns zero.
   mutating func leadingEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard !hasRequestLine, lines.isAtStart, input.count > 0 else { return 0 }
     if input[0] == 0x0A { throw .bareLineFeed }

@@ -31,7 +31,7 @@ package struct RESPReader: ~Copyable {
 
   package init(limits: RESPLimits = RESPLimits()) { self.limits = limits }
 
-  /// Whether part of a reply has been read, so that the end of the stream would truncate it.
+  /// Whether part of a reply has been read. If so, the end of the stream would truncate the reply.
   package var isInsideReply: Bool { !open.isEmpty || pendingString != nil }
 
   /// Number of elements for which the arriving arrays have allocated memory.

@@ -40,7 +40,7 @@ package struct MessageCompression: ~Copyable {
   /// message stay small.
   private var ahead: MessageAhead?
 
-  /// Whether permessage-deflate was agreed on, so that RSV1 may be set.
+  /// Whether permessage-deflate was agreed on. If so, RSV1 may be set.
   let isAgreed: Bool
 
   init(_ agreed: Settings?) {

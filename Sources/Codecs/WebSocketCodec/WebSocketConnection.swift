@@ -69,7 +69,8 @@ package struct WebSocketConnection: ~Copyable {
   package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
   /// Whether this side should close TCP when all output is sent. After the closing handshake the server closes first,
-  /// so that it has the `TIME_WAIT` state (§7.1.1). After a protocol error either side may close first (§7.1.7).
+  /// so that the server has the `TIME_WAIT` state (§7.1.1). After a protocol error either side may close first
+  /// (§7.1.7).
   package var shouldEndTransport: Bool {
     if replies.close != nil { return false }
     if failure != nil { return true }

@@ -82,8 +82,8 @@ package enum ConsumerOrder: Equatable, Sendable {
   /// Whether the key must be searched for in the payload.
   var readsPayloads: Bool { if case .pointer = self { true } else { false } }
 
-  /// The key of a push, as a keyed hash; nil if the push has no key, so that it is independent of all others. Pushes
-  /// whose hashes are equal by chance are handled one after another. This delays them, and has no other effect.
+  /// The key of a push, as a keyed hash; nil if the push has no key. A push without a key is independent of all others.
+  /// Pushes whose hashes are equal by chance are handled one after another. This delays them, and has no other effect.
   func key(of message: RetainedMessage) -> UInt64? {
     var hasher = Hasher()
     switch self {

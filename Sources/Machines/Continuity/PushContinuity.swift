@@ -104,8 +104,8 @@ package struct PushContinuity: Sendable {
     return connectionLost()
   }
 
-  /// Called when a connection has ended that had delivered pushes or joined namespaces, but never became ready. Its
-  /// pushes were passed on, and no other connection sends.
+  /// Called when a connection has ended without having become ready, although it had delivered pushes or joined
+  /// namespaces. Its pushes were passed on, and no other connection sends.
   package mutating func setupFailed(on connection: UInt64) -> Bool {
     ended(connection)
     return connectionLost()

@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The effect of executing a forwarded request twice.
 package enum ForwardingRepetition: Sendable {
-  /// The effect is the same as that of one execution: GET, PUT, DELETE, PATCH of a state.
+  /// Two executions have the same effect as one: GET, PUT, DELETE, PATCH of a state.
   case harmless
   /// Like `harmless`, and this gateway can respond without the holder: the request does not wait for a holder, and is
   /// sent to each holder only once.
@@ -82,7 +82,7 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   private var patienceEnd: MonotonicTime?
   /// When the last attempt began.
   private var begun = MonotonicTime.zero
-  /// When the first attempt began that a holder may have executed.
+  /// The start of the first attempt that a holder may have executed.
   private var firstLost: MonotonicTime?
 
   package init(_ repetition: ForwardingRepetition, _ limits: Limits) {

@@ -123,7 +123,7 @@ extension Outbox {
   /// Records that storing the intent for messages up to `sequence` was requested.
   package mutating func intend(through sequence: UInt64) { intended = max(intended, sequence) }
 
-  /// Records that the intent for messages up to `sequence` is stored, so that they may be written.
+  /// Records that the intent for messages up to `sequence` is stored. From now on, these messages may be written.
   package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
 
   /// Withdraws the intent for the waiting messages: no connection writes them until the intent is stored again. A

@@ -27,8 +27,8 @@ package struct Outbox: Sendable {
     var kind = MessageKind.text
     /// Whether the message has time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
-    /// Whether the message is stored, so that it survives the process. It is written only after the intent to write it
-    /// is stored.
+    /// Whether the message is stored. A stored message survives the process, and is written only after the intent to
+    /// write it is stored.
     var isStored = false
     /// Whether the end of the message is reported in `ended`.
     var reportsEnd = false

@@ -61,7 +61,7 @@ struct TextScanner {
   let form: Template.Form
   /// Whether the position is inside a JSON string. Other placeholders do not change this.
   private(set) var isInString = false
-  /// Whether the string has an escaped quotation mark, so that it may contain another JSON text.
+  /// Whether the string has an escaped quotation mark. If so, the string may contain another JSON text.
   private(set) var isNested = false
   private var isEscaped = false
 

@@ -28,7 +28,7 @@ package struct PushHistory: Sendable {
   /// Whether the pushes so far may all be responses.
   package var mayAllBeResponses: Bool { pushes < Self.minimumPushes && pushes <= messages }
 
-  /// Called when a push with this digest arrived that is not a duplicate.
+  /// Called when a push with this digest arrived, unless the push is a duplicate.
   package mutating func record(_ digest: UInt64) {
     pushes &+= 1
     if recent.isEmpty {

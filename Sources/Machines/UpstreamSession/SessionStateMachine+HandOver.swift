@@ -206,7 +206,7 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Drops a predecessor that is still closing when a connection opens that is not its successor. If the predecessor
+  /// Drops a predecessor that is still closing while another connection than its successor opens. If the predecessor
   /// were kept, pushes would be delivered twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }

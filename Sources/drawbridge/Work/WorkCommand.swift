@@ -104,7 +104,7 @@ final class WorkCommand {
   private var retryAt = MonotonicTime.zero
   private var pause = WorkCommand.pauses.first
   private var hasFailed = false
-  /// The deadline after a signal. At this time the command ends, even if the gateway has not responded.
+  /// The deadline after a signal. At this time this process ends, even if the gateway has not responded.
   private var endsAt = MonotonicTime.distantFuture
 
   private init(_ name: String, _ arguments: Arguments, _ client: GatewayClient) {

@@ -123,7 +123,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case .accept, .cacheControl, .expect, .prefer, .proxyAuthenticate, .secWebSocketExtensions, .te, .transferEncoding,
       .wwwAuthenticate:
       .strings
-    // These are lists of tokens or addresses, and fields that are not lists.
+    // These fields are lists of tokens or addresses, or no lists at all.
     case .other, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .authorization,
       .connection, .contentEncoding, .contentLength, .contentType, .date, .drawbridgeWaited, .host, .idempotencyKey,
       .keepAlive, .lastEventID, .location, .origin, .range, .retryAfter, .secFetchSite, .secWebSocketAccept,

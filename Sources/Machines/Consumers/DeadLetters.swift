@@ -34,8 +34,8 @@ struct DeadLetters: Sendable {
 
   func contains(_ number: UInt64) -> Bool { numbers.contains(number) }
 
-  /// Adds a dead letter, and drops the oldest if there are too many. The newest stays, whatever its size, if it is the
-  /// only one. Returns the numbers of the dropped dead letters.
+  /// Adds a dead letter, and drops the oldest if there are too many. The newest dead letter stays, whatever its size,
+  /// if it is the only one. Returns the numbers of the dropped dead letters.
   ///
   /// - Parameter retried: number and size of the dead letters that are being delivered again. They count towards the
   ///   limits.

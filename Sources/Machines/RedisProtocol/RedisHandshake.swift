@@ -3,8 +3,8 @@ import RESPCodec
 
 /// The first commands of a connection, and the verification of their replies.
 ///
-/// Each command is sent after the reply to the previous command. If they were sent together, the reply to a failing
-/// AUTH could be lost: a server that closes a connection with unread commands resets the connection.
+/// Each command is sent after the reply to the previous command. If all commands were sent together, the reply to a
+/// failing AUTH could be lost: a server that closes a connection with unread commands resets the connection.
 ///
 ///     while handshake.writeNext(into: &output) { … try handshake.receive(reply) }
 package struct RedisHandshake: Sendable {

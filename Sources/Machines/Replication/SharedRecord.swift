@@ -57,8 +57,8 @@ package struct SharedRecord: Hashable, Sendable {
   /// Whether the session was never acquired.
   package var isNew: Bool { history.isEmpty && token == nil }
 
-  /// Reads the values of `fieldNames`, and the id of the last entry of `p`. A value is nil if Redis has none. Returns
-  /// nil if a value is malformed, which means that the session is damaged or has another format.
+  /// Reads the values of `fieldNames`, and the id of the last entry of `p`. A value is nil if Redis does not have the
+  /// field. Returns nil if a value is malformed, which means that the session is damaged or has another format.
   package init?(fields: [[UInt8]?], lastEntry: [UInt8]?) {
     guard fields.count == Self.fieldNames.count else { return nil }
     self.init()

@@ -20,7 +20,7 @@ struct RequestToForward {
   /// Whether the request is counted as a request that may wait. Its parameters may exclude a wait, but only the holder
   /// reads them.
   let mayWait: Bool
-  /// Whether a wait ends when the server drains, or continues at the next holder.
+  /// Whether a wait may end before its condition is met (`HolderRules.movesOn`).
   let movesOn: Bool
   /// The effect that the request may have had after it was sent to the holder.
   let effect: HeldEffect

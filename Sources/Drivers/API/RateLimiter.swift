@@ -70,7 +70,7 @@ final class RateLimiter: Sendable {
     fileprivate let address: RateTable.Key?
   }
 
-  /// What `hold` has counted for one request, and `release` takes back.
+  /// The counts that `hold` has made for one request and that `release` takes back.
   struct Hold {
     fileprivate var principal: RateTable.Hold?
     fileprivate var address: RateTable.Hold?
@@ -78,7 +78,7 @@ final class RateLimiter: Sendable {
 
   private let principals: Table?
   private let addresses: Table?
-  /// Whether requests are counted by address. If false, only failed authentications are.
+  /// Whether requests are counted by address. If false, only failed authentications are counted by address.
   private let countsAddresses: Bool
   private let refused: RefusalCounters
 

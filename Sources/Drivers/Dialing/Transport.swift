@@ -182,7 +182,7 @@ package final class Transport {
         result = large.withNext { flush(&$0, atMost: room) }
         largeBytes = large.count
       }
-      // Before the end of the TLS handshake, nothing of the output is sent.
+      // Before the end of the TLS handshake, no output is sent.
       guard result == .done, committed > start else { return result }
       room -= Int(committed - start)
     }

@@ -3,8 +3,8 @@ import JSONCodec
 
 /// The values that a setting accepts, for the JSON Schema of the configuration (draft 7).
 ///
-/// It is as strict as an editor needs, and never stricter than the reader of the setting. So it allows a text in place
-/// of any value, since the text may refer to a file or a variable, and it allows quoted numbers.
+/// The schema is as strict as an editor needs, and never stricter than the reader of the setting. So it allows a text
+/// in place of any value, since the text may refer to a file or a variable, and it allows quoted numbers.
 indirect enum ValueSchema: Equatable, Sendable {
   /// Any plain value.
   case text

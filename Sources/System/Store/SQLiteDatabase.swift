@@ -17,9 +17,9 @@ import Synchronization
 
     var primaryCode: Int32 { code & 0xFF }
 
-    /// Whether the disk or the quota is full. SQLite itself reports only a full disk. A failed synchronisation is not
-    /// such a failure, whatever its reason: the kernel may have dropped pages that it could not write, so the content
-    /// of the file is unknown.
+    /// Whether the disk is full or the quota is used up. SQLite itself reports only a full disk. A failed
+    /// synchronisation is not such a failure, whatever its reason: the kernel may have dropped pages that it could not
+    /// write, so the content of the file is unknown.
     var isFull: Bool {
       if code == Self.failedSync || code == Self.failedFolderSync { return false }
       return primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded)

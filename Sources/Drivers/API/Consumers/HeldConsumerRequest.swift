@@ -81,7 +81,7 @@ struct HeldConsumerRequest: HolderRequest {
   enum Phase {
     case receiving(PendingReceive)
     case storing(ConsumerResult, JournalTicket)
-    /// The result needs no store, or was not stored by the deadline.
+    /// The result need not be stored.
     case complete(ConsumerResult)
     case refused(Problem)
   }

@@ -119,8 +119,9 @@ struct HolderRules {
   var effect = HeldEffect.change
   /// The parameter without which a request has no lasting effect; nil if every request has an effect.
   var effectParameter: QueryParameter?
-  /// Whether a wait ends when the server drains, even if its condition is not met, and continues at the next holder if
-  /// this gateway loses the session. The request must be safe to execute twice, or its effect must be taken back.
+  /// Whether a waiting request may leave this gateway before its condition is met. When the server drains, such a
+  /// request gets a response. If this gateway loses the session, the request continues at the next holder. The request
+  /// must be safe to execute twice, or its effect must be taken back.
   var movesOn = false
   var wait = Wait.never
   /// The wait of a request that states none; nil for `delivery.wait`.

@@ -30,8 +30,8 @@ extension UpstreamSettings {
   }
 
   /// The client identity: a digest of the values that identify this gateway to the server. A process compares it with
-  /// the digest that another process has stored. The digest contains the values without their names, so the order of
-  /// the values must not change.
+  /// the digest that another process has stored. Most parts of the digested text have no label, so the order of the
+  /// parts must not change.
   var client: [UInt8] {
     let credential = conventions.credential
     var parts = urls.map(\.text) + ["fields"] + fields.flatMap { [$0.name, $0.value] }

@@ -8,7 +8,7 @@ import Metrics
 import Reactor
 
 /// Facts about a request besides its content, kept until its response: the web page that sent it, and the limits that
-/// count it. Exists only for requests with one of these.
+/// count it. Exists only for requests that have at least one of these facts.
 final class RequestContext {
   /// The allowed origin of the page.
   let origin: CrossOrigin.Origin?
@@ -34,7 +34,7 @@ final class RequestContext {
 }
 
 extension API {
-  /// Whether the page that sends the request may use the cookie, which only applies to GET and HEAD.
+  /// Whether the page that sends the request may use the cookie. The cookie applies only to GET and HEAD.
   func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
     // Before a GET, a browser may send OPTIONS.
     !common.access.isOpen && (request.method == .get || request.method == .head || request.method == .options)
@@ -53,7 +53,7 @@ extension API {
     try common.limiter.admitMessages(count, of: client, at: now)
   }
 
-  /// Counts a request that may wait, until `release`. Throws 429 if too many are in progress.
+  /// Counts a request that may wait, until `release`. Throws 429 if too many such requests are in progress.
   func hold(_ context: RequestContext) throws(Problem) {
     guard let client = context.client else { return }
     context.hold = try common.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
@@ -82,8 +82,8 @@ extension API {
     if let hold = context.hold.take() { common.limiter.release(hold) }
   }
 
-  /// Adds the fields that the request's context requires to the response, or to the response after a wait. A wait also
-  /// ends when its credentials are removed.
+  /// Adds the fields of the request's context to the response. If the request waits, its response gets the fields after
+  /// the wait. A wait also ends when the credentials of its request are removed.
   ///
   /// - Parameter grant: nil if credentials are not checked.
   func accompany(
@@ -105,7 +105,7 @@ extension API {
   }
 
   fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
-    // The response to a preflight already has them.
+    // The response to a preflight already has these fields.
     if let origin = context.origin, !context.isPreflight {
       common.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
@@ -123,7 +123,8 @@ extension API {
 
 /// A held request with a context, or with credentials that may be removed meanwhile. Once the credentials are removed,
 /// the request gets no data. It ends at the next notification or at its deadline: with 401 if it has had no effect,
-/// otherwise with a problem that says so. A request whose response contains only its own effect does not end early.
+/// otherwise with a problem that says that the request may have been executed. A request whose response contains only
+/// its own effect does not end early.
 private final class AccompaniedRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let grant: Grant?

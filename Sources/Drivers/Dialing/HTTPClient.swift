@@ -8,8 +8,8 @@ import TLSEngine
 /// Sends requests over HTTP/1.1 to one endpoint, one at a time. Keeps the connection for the next request if the
 /// response permits it.
 ///
-/// It follows no redirections. A server may close an idle connection at any time (RFC 9112 §9.3.1). So if a kept
-/// connection ends before the first byte of the response, the client repeats the request, provided that the caller
+/// The client follows no redirections. A server may close an idle connection at any time (RFC 9112 §9.3.1). So if a
+/// kept connection ends before the first byte of the response, the client repeats the request, provided that the caller
 /// allows this. The client is used on one event loop only.
 package final class HTTPClient: TimerTarget {
   package enum Outcome: Sendable {
@@ -110,8 +110,8 @@ package final class HTTPClient: TimerTarget {
   /// Whether a connection is kept for the next request.
   package var isConnected: Bool { kept != nil }
 
-  /// Sends a request, and waits until the response is complete, for at most `limit`. As long as the server is still
-  /// receiving the request, this time begins again.
+  /// Sends a request, and waits until the response is complete, for at most `limit`. This time begins again each time
+  /// that the server has received more of the request.
   ///
   /// - Parameters:
   ///   - mayRepeat: whether the request may be sent a second time if a kept connection ends before the first byte of

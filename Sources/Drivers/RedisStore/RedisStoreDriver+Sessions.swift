@@ -259,7 +259,7 @@ extension RedisStoreDriver {
     finishCreation(of: session.name)
   }
 
-  /// Continues the session in a new term, because the deadline had passed.
+  /// Continues the session in a new term, because the holder's deadline had passed.
   private func renew(_ session: LocalSession) {
     let next = LocalSession(continuing: session, index: nextIndex(), store.submissions)
     guard next.begin(mayHaveLostEntries: false) else {
@@ -332,7 +332,7 @@ extension RedisStoreDriver {
     entry.followed?.beginReading()
     flight.send(.read(name, .pushes, after: session.last, bytes: session.partBytes)) {
       [unowned self] reply, isConfirmed in
-      // A new following may have begun, which reads from the beginning.
+      // The session may have been unfollowed and followed again. In that case it is read from the beginning.
       guard entry.followed?.number == session.number else { return }
       entry.followed?.isReading = false
       guard case .part(let part) = reply else {

@@ -99,8 +99,8 @@ package final class SessionDirectory: Sendable {
     return try? PreparedSettings(UpstreamSettings(urls: [url]))
   }
 
-  /// Returns the session with this name, or nil. Every request to a named session calls it. Takes no lock for a
-  /// configured session.
+  /// Returns the session with this name, or nil. Every request to a named session calls this function, so it takes no
+  /// lock for a configured session.
   package func find(_ name: Span<UInt8>) -> Session? {
     let mask = slots.count - 1
     var slot = Self.hash(of: name) & mask
@@ -136,7 +136,7 @@ package final class SessionDirectory: Sendable {
       name, definition, plan?.settings, orElse: standIn, retention: plan?.retention ?? Retention())
   }
 
-  /// Whether the configuration has a session of this name.
+  /// Whether the session is configured, and not created by a client.
   package func isConfigured(_ session: Session) -> Bool { session.creation == nil }
 
   /// FNV-1a, without a secret key. A client can choose the slot at which its lookup begins, but cannot make the
@@ -189,7 +189,8 @@ package final class SessionDirectory: Sendable {
     }
   }
 
-  /// Ends the webhooks. Requests in progress continue. `webhooksAreIdle` becomes true when all of them have ended.
+  /// Ends the webhooks. Requests in progress continue. `webhooksAreIdle` becomes true when all these requests have
+  /// ended.
   ///
   /// - Parameter end: called each time that the webhooks of a session have ended, on the session's loop.
   package func stopWebhooks(whenEnded end: @escaping @Sendable () -> Void) {

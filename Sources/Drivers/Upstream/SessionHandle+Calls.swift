@@ -13,8 +13,8 @@ import UpstreamSession
 /// outbox. So no reply can be processed, and no connection can end, between the registration of a call and the queueing
 /// of its request.
 extension SessionHandle {
-  /// The maximum number of notifiers for calls. A reply wakes only the clients of one notifier. So of 4,096 calls, at
-  /// most 16 check whether the reply is theirs.
+  /// The maximum number of notifiers for calls. A reply wakes only the clients of one notifier. So if there are 4,096
+  /// calls, at most 16 clients check whether the reply is for them.
   private static var callNotifierLimit: Int { 256 }
 
   /// A registered call.

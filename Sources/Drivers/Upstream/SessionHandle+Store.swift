@@ -87,7 +87,7 @@ struct ResumedProtocol: Sendable {
     subscriptions = restored.memory.subscriptions
     captures = restored.memory.captures
     let continuations = restored.memory.continuations
-    // Earlier versions have stored no client identity.
+    // Earlier versions stored no client identity.
     if let client = continuations[Self.clientKey], client.pid != settings.client {
       isOfOtherClient = true
     } else {
@@ -276,7 +276,7 @@ extension SessionHandle {
     }
   }
 
-  /// Submits the intent to write the next messages to the store.
+  /// Submits an intent to the store: the intent to write the next messages to the upstream.
   func requestIntent(
     _ guarded: inout Guarded, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
   ) {

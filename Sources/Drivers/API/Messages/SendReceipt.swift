@@ -78,8 +78,8 @@ struct SendReceipt {
   // MARK: States
 
   /// Moves `position` to the first message that has reached neither the milestone nor a final state. Returns whether
-  /// there is no such message. Skips refused messages. Skips a message that has once reached the milestone, even if it
-  /// is sent again later.
+  /// there is no such message. Skips refused messages. A message that was skipped stays skipped, even if it is sent
+  /// again later.
   func advance(_ position: inout BatchResults.Position, to milestone: SendParameters.Milestone) -> Bool {
     session.upstream.readDeliveries { deliveries in
       switch results {

@@ -145,7 +145,7 @@ extension SessionDriver {
     if conversation.can(.captures) { storeCaptures() }
   }
 
-  /// The other meanings of a message. Each may end the connection.
+  /// Acts on the other meanings of a message. Each of them may end the connection.
   func actOnRest(of connection: UpstreamConnection, _ conversation: Conversation, time: Int64) {
     while connections.contains(where: { $0 === connection }), let outcome = runner.next(from: connection, conversation)
     {

@@ -3,7 +3,7 @@
 ///
 /// An index is absolute: the first element ever appended has index 0, and an element keeps its index until it is
 /// removed. A removed element is overwritten with `filler`, which releases the objects that the element referred to.
-/// The type is inlinable, so that callers specialise it.
+/// The type is inlinable, so that the compiler can specialise it in other modules.
 @usableFromInline
 package struct RingDeque<Element> {
   @usableFromInline let filler: Element
@@ -14,7 +14,7 @@ package struct RingDeque<Element> {
   /// The index after the last element.
   @usableFromInline package internal(set) var end = 0
 
-  /// Creates an empty ring. The first element allocates room for `minimumCapacity` elements. `minimumCapacity` must be
+  /// Creates an empty ring. The first `append` allocates room for `minimumCapacity` elements. `minimumCapacity` must be
   /// a power of two.
   ///
   /// - Parameter front: the index of the first element that will be appended.

@@ -3,7 +3,7 @@
 /// The two machines are HTTP/1.1 without its syntax. Each goes through its states once per request:
 ///
 ///     request:   idle ── head ──▶ body ── end ──▶ done                    the client's half
-///     response:  idle ─────────▶ pending ─ head ─▶ body ── end ──▶ done   our half
+///     response:  idle ─────────▶ pending ─ head ─▶ body ── end ──▶ done   the server's half
 ///
 /// Five rules couple the two machines:
 ///

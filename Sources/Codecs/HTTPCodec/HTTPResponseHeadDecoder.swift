@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Parses the head of one response, for example the response to a WebSocket upgrade or to CONNECT.
 ///
-/// It is as strict as the server side. Bytes after the head are left to the caller: frames may follow a 101 response in
-/// the same segment. After an error the decoder must not be used.
+/// It is as strict as the parser of request heads. Bytes after the head are left to the caller: frames may follow a 101
+/// response in the same segment. After an error the decoder must not be used.
 ///
 ///     let taken = try decoder.append(received)
 ///     if decoder.isComplete { … decoder.status, decoder.fields; received from `taken` on is not HTTP … }

@@ -6,7 +6,7 @@ package struct HTTPURL: Hashable, Sendable {
   /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
   package let host: String
   package let port: UInt16
-  /// Path and query, as sent in the request. Always begins with `/`.
+  /// Path and query, as sent in the request. They always begin with `/`.
   package let target: String
   /// `user:password`, percent-decoded, for Basic authentication.
   package var credentials: String?

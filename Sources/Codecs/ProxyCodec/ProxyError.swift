@@ -89,7 +89,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     return schemes
   }
 
-  /// The error for a proxy that accepts only known schemes that we do not support; nil for any other proxy.
+  /// The error for a proxy that accepts only known schemes that this module does not support; nil for any other proxy.
   private static func unsupportedSchemes(of refusal: HTTPRefusal) -> ReportText? {
     let schemes = schemes(of: refusal)
     guard !schemes.isEmpty, !schemes.contains("Basic") else { return nil }

@@ -9,8 +9,8 @@ package struct CompressionOffer: Hashable, Sendable {
   /// Requests that the server resets its compression history after each message, so that decompression needs no memory
   /// between messages.
   package var serverResets = false
-  /// Offers to reset our compression history after each message, so that the server need not keep a copy of it. The
-  /// history is reset only if the response contains this parameter.
+  /// Offers to reset the client's compression history after each message, so that the server need not keep a copy of
+  /// the history. The history is reset only if the response contains this parameter.
   package var clientResets = false
   /// See `MessageCompression.Settings`.
   package var level = 6
@@ -38,7 +38,7 @@ package struct CompressionOffer: Hashable, Sendable {
     } catch {
       throw .badExtension(error.description)
     }
-    // §7.1.1.1: a server accepts an offer with this parameter by including it in the response.
+    // §7.1.1.1: a server accepts an offer with this parameter by including the parameter in the response.
     guard response.serverResets || !serverResets else {
       throw .badExtension("server_no_context_takeover was requested and not granted")
     }

@@ -232,7 +232,7 @@ package struct WebSocketConnection: ~Copyable {
     lastPayload = .control
     switch header.opcode {
     case .ping:
-      // §5.5.2: a ping requires a pong unless a close frame was received. After our own close frame no pong may be
+      // §5.5.2: a ping requires a pong unless a close frame was received. After a close frame was sent, no pong may be
       // sent.
       if !hasSentClose { replies.addPong(control, atMost: limits.pendingPongs) }
       return .ping

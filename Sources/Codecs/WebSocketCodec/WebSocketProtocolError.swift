@@ -19,7 +19,7 @@ package struct WebSocketProtocolError: Error, Hashable, Sendable, CustomStringCo
   static let notDeflate = WebSocketProtocolError(
     closeCode: 1007, reason: "a compressed message is not valid DEFLATE data")
 
-  /// 1009: a message exceeds one of our limits.
+  /// 1009: a message exceeds one of the connection's limits.
   static func tooBig(_ reason: String) -> WebSocketProtocolError {
     WebSocketProtocolError(closeCode: 1009, reason: reason)
   }

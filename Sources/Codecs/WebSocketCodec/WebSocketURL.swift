@@ -8,7 +8,7 @@ package struct WebSocketURL: Hashable, Sendable {
   /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
   package var host: String { http.host }
   package var port: UInt16 { http.port }
-  /// Path and query, as sent in the request. Always begins with `/`.
+  /// Path and query, as sent in the request. They always begin with `/`.
   package var target: String { http.target }
   /// `user:password`, percent-decoded, for Basic authentication.
   package var credentials: String? { http.credentials }
@@ -39,7 +39,7 @@ package struct WebSocketURL: Hashable, Sendable {
     isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
   }
 
-  /// Scheme, host in lower case, and port. Equal for URLs with the same origin.
+  /// Scheme, host in lower case, and port. URLs with the same origin have the same text.
   package var origin: String { (isSecure ? "wss://" : "ws://") + server }
 
   /// The whole URL with its credentials. It can be parsed again.

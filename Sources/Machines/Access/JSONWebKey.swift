@@ -5,7 +5,8 @@ import Signatures
 enum JSONWebKey {
   enum Outcome {
     case key(VerificationKey)
-    /// A valid key that we do not use. Issuers publish keys for encryption and for other algorithms in the same set.
+    /// A valid key that the gateway does not use. Issuers publish keys for encryption and for other algorithms in the
+    /// same set.
     case skipped(String)
   }
 

@@ -16,7 +16,7 @@ struct JWTClaims {
   func grant(by policy: JWTPolicy, at now: Int64, _ key: VerificationKey) throws(TokenRefusal) -> Grant {
     guard let expires = try time(.exp) else { throw .missing(.exp) }
     guard now < expires + policy.leeway else { throw .expired }
-    // The token is from the future: its issuer's clock, or ours, is wrong.
+    // The token is from the future: the issuer's clock or the gateway's clock is wrong.
     for claim in [TokenRefusal.Claim.nbf, .iat] {
       if let start = try time(claim), now + policy.leeway < start { throw .notYetValid }
     }

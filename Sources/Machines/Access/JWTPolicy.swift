@@ -2,7 +2,7 @@ import ByteStreams
 
 /// Which tokens with a valid signature are accepted, by their audience and issuer.
 package struct JWTPolicy: Equatable, Sendable {
-  /// How far the issuer's clock may differ from ours (RFC 7519 §4.1.4: no more than a few minutes).
+  /// How far the issuer's clock may differ from the gateway's clock (RFC 7519 §4.1.4: no more than a few minutes).
   package static var defaultLeeway: TimeSpan { .seconds(60) }
 
   // As bytes, because Swift compares strings by canonical equivalence.

@@ -9,7 +9,7 @@ enum SignatureAlgorithm: String, Sendable {
   case es256 = "ES256"
   case edDSA = "EdDSA"
 
-  /// `Ed25519` is the newer name of EdDSA with this curve (RFC 9864), the only curve that we accept.
+  /// `Ed25519` is the newer name of EdDSA with this curve (RFC 9864), the only curve that is accepted.
   init?(name: [UInt8]) {
     let name = name.span.text()
     self.init(rawValue: name == "Ed25519" ? "EdDSA" : name)

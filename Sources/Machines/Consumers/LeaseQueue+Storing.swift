@@ -57,7 +57,7 @@ extension LeaseQueue {
   // MARK: Restoring
 
   /// Maximum number of restored pushes between the position and the frontier, so that a damaged store cannot cost more
-  /// memory. An intact store has no more such pushes, since a search ends earlier.
+  /// memory. An intact store has at most this many such pushes, since a search ends earlier.
   private static var restoredLimit: Int { searchLimit + 2 * PushLog.searchLimit }
 
   /// Restores the queue that an earlier process has stored. Leases that have expired since they were stored end with

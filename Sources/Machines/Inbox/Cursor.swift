@@ -143,7 +143,7 @@ package enum StartingPoint: Hashable, Sendable {
   /// The accepted values of the `cursor` parameter, for an error message.
   package static let expectation = "the cursor of an earlier response, 'earliest' or 'latest'"
 
-  /// Parses the value of the `cursor` parameter; nil if it is malformed.
+  /// Parses the value of the `cursor` parameter. Returns nil if the value is malformed.
   package init?(cursor text: Span<UInt8>) {
     if text.equals("earliest") {
       self = .earliest
@@ -159,9 +159,9 @@ package enum StartingPoint: Hashable, Sendable {
 /// The position where a read begins.
 package struct ReadStart: Hashable, Sendable {
   package let cursor: Cursor
-  /// A gap before the cursor, of unknown size. Its reason: the request reaches back to messages that retention has
-  /// dropped (`retention`), its position is not in this log (`restart`), or the store has lost messages that the reader
-  /// has received (`store`).
+  /// A gap before the cursor, of unknown size. The reason of the gap: the request reaches back to messages that
+  /// retention has dropped (`retention`), its position is not in this log (`restart`), or the store has lost messages
+  /// that the reader has received (`store`).
   package let gap: Gap.Reason?
 
   package init(_ cursor: Cursor, gap: Gap.Reason? = nil) {

@@ -16,7 +16,7 @@ package struct TopicFilter: Hashable, Sendable {
   /// nil if messages are not selected by namespace.
   package private(set) var namespaces: [[UInt8]]?
 
-  /// Maximum number of patterns. Each pattern is compared with each push while the poll is held.
+  /// Maximum number of patterns. Each pattern is compared with each push while a poll is held.
   package static var maximumPatterns: Int { 16 }
 
   package init() {}

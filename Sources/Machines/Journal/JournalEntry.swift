@@ -29,7 +29,7 @@ package enum JournalEntry: Equatable, Sendable {
   /// The session has ended for good. All of its entries are removed.
   case closed
 
-  /// The bytes that the entry counts towards the limit on pending bytes: a constant, and its payload.
+  /// The bytes for which the entry is counted towards the limit on pending bytes: a constant, and the entry's payload.
   package var cost: Int {
     let own = Self.overhead
     return switch self {
@@ -44,7 +44,8 @@ package enum JournalEntry: Equatable, Sendable {
   private static var overhead: Int { 128 }
 }
 
-/// The beginning of a term of a session. Its number is stored before any number of the term is issued.
+/// The beginning of a term of a session. The term's number is stored before any number of a push or delivery of the
+/// term is issued.
 package struct JournalTerm: Hashable, Sendable {
   /// A counter above 32 random bits. Stores of earlier versions have only the counter.
   package let term: UInt64

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// The state of a message that a client sent.
 package enum DeliveryState: UInt8, CaseIterable, Sendable {
-  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected. If the message was written before,
-  /// also → unknown, confirmed (by a reply)
+  /// In the queue, or in a buffer of the gateway. → written, expired, replaced, rejected. If the message was written
+  /// before, also → unknown, confirmed (by a reply)
   case queued = 1
   /// The kernel has accepted the whole message. Final if confirmations are off. → confirmed, unknown, rejected, queued
   /// (redelivery)

@@ -149,7 +149,7 @@ package struct Acquisition: Hashable, Sendable {
   package let terms: HolderTerms
   /// A random number if the session was never acquired, otherwise the epoch of the session.
   package let epoch: UInt64
-  /// The history of the record afterwards. An acquisition does not stamp.
+  /// The history of the record afterwards. An acquisition does not stamp the session.
   package let history: String
   /// Whether the last entries may be missing. If so, the session is restored as after a power failure.
   package let mayHaveLostEntries: Bool

@@ -31,7 +31,7 @@ enum Netlink {
   static let isTentative: UInt8 = 0x40
   static let familyIPv4: UInt8 = 2
   static let familyIPv6: UInt8 = 10
-  /// On a point-to-point link, IFA_ADDRESS is the peer's address, and IFA_LOCAL is ours.
+  /// On a point-to-point link, IFA_ADDRESS is the peer's address, and IFA_LOCAL is this machine's address.
   static let address: UInt16 = 1
   static let local: UInt16 = 2
   /// RTA_DST.

@@ -53,7 +53,7 @@ package struct EngineIOHandshake: Equatable, Sendable {
 package enum EngineIOHeartbeat: Equatable, Sendable {
   /// The server sends a ping at least this often (version 4).
   case fromServer(within: TimeSpan)
-  /// We send a ping this often, and the pong must arrive in time (version 3).
+  /// The client sends a ping this often, and the pong must arrive in time (version 3).
   case fromClient(interval: TimeSpan, timeout: TimeSpan)
 
   package init(_ handshake: EngineIOHandshake, _ version: EngineIOVersion) {

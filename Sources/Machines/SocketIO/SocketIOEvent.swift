@@ -6,18 +6,18 @@ package enum SocketIOEvent: Equatable, Sendable {
   /// The server expects a pong with this content, which is a range of the message.
   case ping(Range<Int>)
   case pong
-  /// The server has connected us to a namespace. `isRecovered`: it has restored the state of the previous connection,
-  /// so no event is missing.
+  /// The server has connected the gateway to a namespace. `isRecovered`: it has restored the state of the previous
+  /// connection, so no event is missing.
   case connected(namespace: Int, isRecovered: Bool)
   case refused(namespace: Int, SocketIORefusal)
-  /// An event of a namespace to which we are connected.
+  /// An event of a namespace to which the gateway is connected.
   case push(SocketIOContent)
-  /// An event of a namespace before the server has responded to our CONNECT. It must be kept until the response, and
-  /// dropped if the namespace is refused.
+  /// An event of a namespace before the server has responded to the CONNECT packet. It must be kept until the response,
+  /// and dropped if the namespace is refused.
   case early(SocketIOContent)
-  /// The reply to an event that we sent with an id.
+  /// The reply to an event that the gateway sent with an id.
   case acknowledged(SocketIOContent)
-  /// The server has disconnected us from a namespace.
+  /// The server has disconnected the gateway from a namespace.
   case disconnected(namespace: Int)
   /// Engine.IO ends the connection.
   case closed
@@ -30,7 +30,7 @@ package enum SocketIOEvent: Equatable, Sendable {
 package enum SocketIOIgnored: Hashable, Sendable {
   /// A packet of Engine.IO for another transport, or a pong without a pending ping.
   case engine
-  /// A namespace that we have not joined.
+  /// A packet of a namespace that the gateway has not joined.
   case namespace
   /// An acknowledgement that is not expected.
   case acknowledgement

@@ -27,7 +27,7 @@ package struct SocketIOLimits: Equatable, Sendable {
   static var pingBytes: Int { 125 }
   /// At most this many bytes of a refusal are reported. They are enough for a sentence.
   static var refusalBytes: Int { 256 }
-  /// Shortest and longest interval and timeout that a server may announce. A shorter interval would make us send all
-  /// the time. With a longer timeout, a dead connection would not be noticed.
+  /// Shortest and longest interval and timeout that a server may announce. A shorter interval would make the gateway
+  /// send all the time. With a longer timeout, a dead connection would not be noticed.
   package static var heartbeat: ClosedRange<TimeSpan> { .milliseconds(100)...(.minutes(10)) }
 }

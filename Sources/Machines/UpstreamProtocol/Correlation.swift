@@ -94,7 +94,7 @@ package struct Correlation: Hashable, Sendable {
     }
   }
 
-  /// The id of the gateway that replaces the client's id `token`.
+  /// The gateway's id for a call, which replaces the client's id `token`.
   package func callID(for token: Span<UInt8>, random: UInt128) -> CallID {
     CallID(ids == .string ? .string : CallID.form(of: token), random: random)
   }

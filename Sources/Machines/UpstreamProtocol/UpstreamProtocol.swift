@@ -126,7 +126,7 @@ package enum ProtocolEvent: Equatable, Sendable {
   case refused(text: String, isCut: Bool)
   /// A heartbeat of the upstream.
   case heartbeat
-  /// The response to a heartbeat that we sent.
+  /// The response to a heartbeat that the gateway sent.
   case heartbeatResponse
   /// An event for clients.
   case event(ProtocolPush)

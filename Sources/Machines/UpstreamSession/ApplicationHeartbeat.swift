@@ -2,7 +2,7 @@ import ByteStreams
 
 /// Heartbeats sent as messages, for upstreams that require them. All are off by default.
 package struct HeartbeatSettings: Sendable, Equatable {
-  /// Time between two heartbeats that we send; nil to send none.
+  /// Time between two heartbeats that the gateway sends; nil to send none.
   package var interval: TimeSpan?
   /// How long the upstream may take to respond to each heartbeat; nil if no response is expected.
   package var timeout: TimeSpan?
@@ -19,13 +19,13 @@ package struct HeartbeatSettings: Sendable, Equatable {
 struct ApplicationHeartbeat: Sendable {
   private var settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
-  /// The deadline of the response to our oldest unanswered heartbeat.
+  /// The deadline of the response to the oldest heartbeat of the gateway that has no response.
   private var awaited: ResponseDeadline?
   /// The output position of the newest heartbeat whose response has certainly arrived.
   private var answered: UInt64 = 0
   /// When the upstream's last heartbeat arrived, or the connection became ready.
   private var lastReceived: MonotonicTime
-  /// Number of heartbeats that we sent.
+  /// Number of heartbeats that the gateway sent.
   private var counter: UInt64 = 0
 
   init(_ settings: HeartbeatSettings, now: MonotonicTime) {
@@ -72,14 +72,14 @@ struct ApplicationHeartbeat: Sendable {
     return .beat(counter)
   }
 
-  /// Called when a response to one of our heartbeats arrived. One response counts for all heartbeats that were sent
-  /// before it arrived.
+  /// Called when a response to one of the gateway's heartbeats has arrived. One response counts for all heartbeats that
+  /// were sent before it arrived.
   mutating func responseReceived() {
     answered = awaited?.position ?? answered
     awaited = nil
   }
 
-  /// Records that our last heartbeat was queued behind the bytes before `position`.
+  /// Records that the gateway's last heartbeat was queued behind the bytes before `position`.
   mutating func queued(at position: UInt64) { awaited?.queued(through: position) }
 
   /// Records that output was acknowledged. The upstream cannot respond before it has received everything that was sent

@@ -98,9 +98,9 @@ package struct Liveness: Sendable {
     return counter
   }
 
-  /// Returns a counter for the ping right before our close frame; nil if pings are off. The pong to this ping shows
-  /// that all earlier messages have arrived. The peer's close frame does not show this, since the two close frames may
-  /// have crossed.
+  /// Returns a counter for the ping right before the gateway's close frame; nil if pings are off. The pong to this ping
+  /// shows that all earlier messages have arrived. The upstream's close frame does not show this, since the two close
+  /// frames may have crossed.
   mutating func takeLastPing() -> UInt64? {
     guard settings.isEnabled else { return nil }
     counter += 1

@@ -27,7 +27,8 @@ package struct ReconnectPolicy: Sendable {
     static let restart: TimeSpan = .seconds(1)
     /// 1013: the minimum wait before the next attempt.
     static let tryAgainLater: TimeSpan = .seconds(10)
-    /// 1000 from the upstream on short-lived connections: from this many in a row on, each counts as a failure.
+    /// 1000 from the upstream on several short-lived connections in a row: the closure with this number, and each later
+    /// closure, counts as a failure.
     static let shortClosures = 3
     /// 1002 and similar: how many such ends lead to another attempt before the session is parked.
     static let protocolFailures = 5
@@ -42,7 +43,7 @@ package struct ReconnectPolicy: Sendable {
     case park(TimeSpan?)
     case offline(retryAfter: TimeSpan)
 
-    /// Time until the next attempt; nil if there is none.
+    /// Time until the next attempt; nil if no attempt follows.
     var wait: TimeSpan? {
       switch self {
       case .reconnect(after: let wait), .offline(retryAfter: let wait): wait

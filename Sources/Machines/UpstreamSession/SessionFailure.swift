@@ -27,7 +27,7 @@ package struct AttemptFailure: Equatable, Sendable {
     /// An HTTP response other than 101. `retryAfter`: the value of its Retry-After field.
     case status(Int, retryAfter: TimeSpan?)
     /// A response that fails the connection under RFC 6455 §4.1: not HTTP, a wrong accept key, or an extension or
-    /// subprotocol that we did not offer.
+    /// subprotocol that the gateway did not offer.
     case handshake
     /// A redirection that must not be followed: there were too many, or it leads to a less secure scheme.
     case redirect
@@ -68,7 +68,7 @@ package enum ConnectionLoss: Equatable, Sendable {
   case stalled
   /// The response to a heartbeat message, or the upstream's own heartbeat, is overdue.
   case heartbeat
-  /// The upstream violated the protocol; we failed the connection with this code.
+  /// The upstream violated the protocol; the gateway failed the connection with this code.
   case violation(code: UInt16)
 
   /// The close code under which the table of signals (`ReconnectPolicy`) lists this end of a connection.

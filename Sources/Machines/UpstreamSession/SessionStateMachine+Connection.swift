@@ -36,7 +36,7 @@ extension SessionStateMachine {
     return counter
   }
 
-  /// Called when the response to one of our heartbeats has arrived.
+  /// Called when the response to one of the gateway's heartbeats has arrived.
   package mutating func heartbeatResponseReceived(_ reported: Generation) {
     withHeartbeat(reported) { $0.responseReceived() }
   }
@@ -46,8 +46,8 @@ extension SessionStateMachine {
     withHeartbeat(reported) { $0.heartbeatReceived(now: now) }
   }
 
-  /// Called when the upstream's close frame has arrived; `code` is 1005 if the frame had no code. We respond, and wait
-  /// for the end of the stream.
+  /// Called when the upstream's close frame has arrived; `code` is 1005 if the frame had no code. The gateway responds,
+  /// and waits for the end of the stream.
   package mutating func closeReceived(
     code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -94,7 +94,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Called when the socket is gone: end of stream, an error, or a protocol violation for which we failed the
+  /// Called when the socket is gone: end of stream, an error, or a protocol violation for which the gateway failed the
   /// connection.
   package mutating func connectionLost(
     _ loss: ConnectionLoss, _ reported: Generation, now: MonotonicTime,

@@ -104,7 +104,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   struct Closing: Sendable {
     let generation: Generation
     var response: ResponseDeadline
-    /// Why the upstream ended the connection, which decides the next state; nil if we closed it.
+    /// Why the upstream ended the connection, which decides the next state; nil if the gateway closed it.
     var loss: ConnectionLoss?
     let readyFor: TimeSpan
     /// Whether an on-demand session becomes idle afterwards.

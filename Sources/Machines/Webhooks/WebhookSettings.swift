@@ -24,7 +24,8 @@ package struct WebhookSettings: Equatable, Sendable {
   package var giveUpAfter = TimeSpan.hours(24)
   /// The addresses to which connections are allowed.
   package var rules = WebhookSettings.publicOnly
-  /// A PEM file of authorities that are trusted in addition to the system's; empty if there are none.
+  /// The path of a PEM file of authorities that are trusted in addition to the system's; empty if there is no such
+  /// file.
   package var caFile = ""
 
   package init(name: String, url: HTTPURL) {

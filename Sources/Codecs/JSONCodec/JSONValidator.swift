@@ -1,6 +1,6 @@
 /// A JSON syntax error and its position.
 package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
-  /// The offset of the invalid byte, or the length of the text if the text has ended too soon. In bytes.
+  /// The offset in bytes of the invalid byte, or the length of the text if the text has ended too soon.
   package let offset: Int
   /// What was wrong and what is accepted.
   package let reason: String

@@ -62,6 +62,8 @@ package struct MessageCompression: ~Copyable {
 
   private var compresses: Bool { isAgreed && settings.outboundWindowBits > 8 }
 
+  /// Whether a message of `count` bytes is to be compressed.
+  ///
   /// - Parameter number: the message's number if it may have been compressed ahead, otherwise nil.
   func isWorthwhile(_ count: Int, _ number: UInt64?) -> Bool {
     guard compresses, count >= settings.threshold else { return false }
@@ -124,7 +126,7 @@ package struct MessageCompression: ~Copyable {
     get { scratch.bytes }
   }
 
-  /// Moves the output of `compress` out.
+  /// Removes and returns the output of `compress`.
   mutating func takeCompressed() -> ByteQueue {
     var taken = ByteQueue()
     swap(&taken, &scratch)

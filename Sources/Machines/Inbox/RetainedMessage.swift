@@ -108,7 +108,7 @@ package struct RetainedMessage: Sendable {
   /// The length of `{"id":"`.
   private static var idStart: Int { 7 }
 
-  /// Bytes that this message counts towards the retention limit.
+  /// The bytes for which this message is counted towards the retention limit.
   package var cost: Int { rendered.count + Self.overhead }
   /// Memory of a message in addition to its bytes: its entry in the log and its allocation.
   package static let overhead = 96

@@ -18,7 +18,7 @@ package enum JournalOutcome: Equatable, Sendable {
   case failed
 }
 
-/// The journal of one session. A session without a store has none (`store.engine: memory`).
+/// The journal of one session. A session without a store has no journal (`store.engine: memory`).
 ///
 /// Thread-safe. No method blocks: the store has a thread of its own, and a slow disk delays only the outcomes.
 package protocol SessionJournal: AnyObject, Sendable {
@@ -75,7 +75,7 @@ extension SessionJournal {
   package var hasEnded: Bool { false }
 }
 
-/// Called on the thread of the store, so it must not block. It may submit entries.
+/// The observer is called on the thread of the store, so it must not block. It may submit entries.
 package protocol JournalObserver: AnyObject, Sendable {
   /// Entries of this session were stored, `isFailed` has changed, or `mustPauseReading` has become false. Called at
   /// most once per commit.

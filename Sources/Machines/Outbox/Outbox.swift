@@ -311,8 +311,8 @@ package struct Outbox: Sendable {
 
   // MARK: Out
 
-  /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and none
-  /// once `maximumBytes` are reached.
+  /// Moves waiting messages to `batch`, in the order in which the connection sends them: at most `maximumMessages`, and
+  /// no more once `maximumBytes` are reached.
   ///
   /// - Parameters:
   ///   - largest: a larger message is not taken before the connection has prepared it (`next`), unless it has time to

@@ -79,7 +79,7 @@ package struct HolderTerms: Hashable, Sendable {
     }
   }
 
-  /// Maximum number of terms. The latest are kept, as many as in a journal.
+  /// Maximum number of terms. The latest terms are kept. A journal keeps the same number of terms.
   package static let maximum = 64
 
   package private(set) var begins: [Begin] = []

@@ -5,7 +5,7 @@
 /// most. Clients without credentials count as one principal, and their addresses decide. So a client that uses less
 /// than others keeps its parts, however many parts others have.
 package struct YieldingTotal<Part: Sendable>: Sendable {
-  /// Identifies a part until it is removed or yields. Afterwards it never becomes valid again.
+  /// Identifies a part until it is removed or yields. Afterwards the handle never becomes valid again.
   package struct Handle: Equatable, Sendable {
     fileprivate let index: Int32
     fileprivate let generation: UInt32

@@ -39,8 +39,8 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// the store.
   func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
 
-  /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called then.
-  /// Entries that are submitted from now on are not stored.
+  /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. In these cases, `lost` is not
+  /// called. Entries that are submitted from now on are not stored.
   ///
   /// - Parameter code: the close code for the upstream.
   func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16)
@@ -90,7 +90,7 @@ package enum FollowedChange: Sendable {
   /// New entries may not be reported before the next `isCurrent`, because Redis cannot be reached or has another
   /// history.
   case isOutdated
-  /// The session is no longer followed. An incomplete copy is of no use now.
+  /// The session is no longer followed. A copy that is incomplete now stays incomplete, so it is useless.
   case ended
 }
 

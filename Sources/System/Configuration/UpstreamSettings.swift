@@ -93,8 +93,8 @@ package struct UpstreamSettings: Equatable, Sendable {
   /// to `url`.
   package func isConfigured(_ url: WebSocketURL) -> Bool { hasConfiguredOrigin(url) || isListed(url) }
 
-  /// Returns the header fields of the opening request to `url`. Configured fields are treated as secrets, except Origin
-  /// and User-Agent, and so are sent to configured origins only.
+  /// Returns the header fields of the opening request to `url`. Configured fields, except Origin and User-Agent, are
+  /// treated as secrets. So they are sent to configured origins only.
   package func fields(for url: WebSocketURL) -> [(name: String, value: String)] {
     var fields = self.fields.map { ($0.name, $0.value) }
     if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.0.lowercased()) } }

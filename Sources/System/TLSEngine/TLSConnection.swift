@@ -126,7 +126,7 @@ package final class TLSConnection {
     }
   }
 
-  /// Like `takeCiphertext`, but in place: `body` removes the bytes that the socket has accepted from the queue. `body`
+  /// Like `takeCiphertext`, but in place: `body` removes from the queue the bytes that the socket has accepted. `body`
   /// must not call this connection.
   package func sendCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&output) }
 
@@ -213,9 +213,9 @@ package final class TLSConnection {
 
   /// Decrypts received records and appends up to `limit` bytes to `plaintext`.
   ///
-  /// After `.bytes` there may be more bytes. The driver must call this again until it returns `.needsCiphertext`, or
-  /// later if it must slow the peer down. If a failure follows bytes that were decrypted, these bytes are returned
-  /// first, and the next call throws.
+  /// After `.bytes` there may be more bytes. The driver must call `read` again until it returns `.needsCiphertext`. To
+  /// slow the peer down, the driver may delay the next call. If a failure follows bytes that were decrypted, these
+  /// bytes are returned first, and the next call throws.
   package func read(into plaintext: inout ByteQueue, atMost limit: Int) throws(TLSError) -> ReadResult {
     switch phase {
     case .handshaking: preconditionFailure("read in state handshaking")

@@ -110,7 +110,7 @@ extension API {
       until: end, awaiting: copy)
   }
 
-  /// Responds with the available pushes. Returns when the first of them arrived.
+  /// Responds with the available pushes. Returns the time at which the first of them arrived.
   @discardableResult
   func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
     let inbox = poll.session.inbox

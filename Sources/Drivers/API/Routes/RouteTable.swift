@@ -63,7 +63,8 @@ struct RouteTable {
     }
   }
 
-  /// The path that a request has, and the places of its variables in the path of the request.
+  /// The path of the table that matches the path of a request, and the places of the variables in the path of the
+  /// request.
   struct Match {
     fileprivate(set) var path = 0
     /// The name of a session.
@@ -125,8 +126,8 @@ struct RouteTable {
 
   // MARK: Look-up
 
-  /// Returns the path of the table that `path` has; nil if there is none. A variable is one segment that is not empty.
-  /// An empty path is `/`.
+  /// Returns the path of the table that matches `path`; nil if no path matches. A variable is one segment that is not
+  /// empty. An empty path is `/`.
   func match(_ path: Span<UInt8>, on listeners: Route.Listeners) -> Match? {
     var match = Match()
     var node = 0
@@ -161,7 +162,7 @@ struct RouteTable {
   }
 
   /// Returns the paths of a listener that a text can list: a path with a variable in the middle is left out, since the
-  /// path before it leads there.
+  /// path before the variable leads to it.
   func listedPaths(on listeners: Route.Listeners) -> [String] {
     var listed: [String] = []
     for route in routes where !route.listeners.isDisjoint(with: listeners) {

@@ -26,7 +26,7 @@ struct Router {
     let isOfAPI: Bool
     /// Whether the request is served without credentials. Browsers send OPTIONS without credentials.
     let needsNoCredentials: Bool
-    /// Whether a person may follow a link from a page of any origin.
+    /// Whether links to the path may be followed from a page of any origin.
     let allowsLinks: Bool
   }
 

@@ -50,7 +50,7 @@ extension SessionDriver {
     if handle.journal != nil, !merger.isOverlapping { sink.remembers(runner.takeUnstoredCaptures()) }
   }
 
-  /// Stores the kept values that no push has taken to the store.
+  /// Stores the kept values that were not stored together with a push.
   func storeCaptures() {
     guard handle.journal != nil, !merger.isOverlapping else { return }
     sink.remembers(runner.takeUnstoredCaptures())

@@ -146,7 +146,7 @@ extension CommonState {
     snapshot.writeSummary(of: session, replica: replica, now: now, showingRefusal: grant.showsRefusals, into: &output)
   }
 
-  /// The number of configured sessions that this gateway holds.
+  /// The number of configured sessions whose holder is this gateway.
   var heldSessions: Int { sessions.all.count { $0.isHere } }
 
   /// The sessions whose upstream is not available. Remote sessions are not considered, since another gateway has their

@@ -134,7 +134,7 @@ final class ConnectionLayers {
     return channel.receive(into: &plaintext, atMost: limit)
   }
 
-  /// Returns nil when the header is complete. `header` has the bytes behind the header then.
+  /// Returns nil when the header is complete. After that, `header` has the bytes behind the header.
   private func receiveHeader(_ channel: Channel) -> IOResult? {
     while true {
       // A read may also return bytes of the request, which the proxy may send together with the header.

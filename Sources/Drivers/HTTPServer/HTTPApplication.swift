@@ -107,7 +107,7 @@ package protocol WaitingRequest {
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep
 
   /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content.
-  /// Returns nil if it is not a stream; `finish` follows then. `response` is empty on entry.
+  /// Returns nil if it is not a stream; in that case, `finish` is called next. `response` is empty on entry.
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)?
 
   /// Writes the response, and releases the resources of the wait. Called after `advance` was ready or had the cause

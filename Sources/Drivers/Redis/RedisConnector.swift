@@ -7,7 +7,7 @@ import RedisProtocol
 /// and pauses briefly after each round of attempts.
 ///
 /// The event `.ready` reports the connection, which belongs to the owner from then on. When it has ended, `connect`
-/// opens another connection: at once, or after a wait if it was ready only for a moment. Lives on one event loop.
+/// opens another connection: at once, or after a wait if it was ready only for a moment. Used on one event loop only.
 package final class RedisConnector {
   package enum Target: Sendable {
     case server(RedisEndpoint)

@@ -7,7 +7,7 @@ import RedisProtocol
 /// accept data for seconds, and this data is lost. So the owner must close its connections when this watch reports the
 /// new address.
 ///
-/// Lives on one event loop.
+/// Used on one event loop only.
 package final class SentinelWatch {
   /// - sentinel: the index of the Sentinel that has reported the new address.
   package typealias Report = (_ sentinel: Int, _ address: RedisAddress) -> Void

@@ -4,7 +4,7 @@ import Journal
 import Replication
 import Submissions
 
-/// A session whose holder is this gateway: its state, its writes, and its journal. Lives on the loop of the store.
+/// A session whose holder is this gateway: its state, its writes, and its journal. Used only on the loop of the store.
 final class LocalSession {
   /// A write takes submissions until it has this many bytes. The size is limited, since the changes of a write become
   /// one entry of a stream, and an entry is read as a whole.

@@ -1,6 +1,6 @@
 import Replication
 
-/// The role of this gateway for one session. A session that does not concern the gateway has no entry. Lives on the
+/// The role of this gateway for one session. A session that does not concern the gateway has no entry. Used only on the
 /// loop of the store.
 final class SessionRole {
   enum Phase {

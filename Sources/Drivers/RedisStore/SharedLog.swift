@@ -5,7 +5,7 @@ import Replication
 /// the entries of the gateways themselves. An engine executes the commands of `RedisStoreDriver`, which does not depend
 /// on a particular engine. The program uses `RedisLog`.
 ///
-/// Lives on the loop of the store.
+/// Used only on the loop of the store.
 package protocol SharedLog: AnyObject {
   /// Connects. The owner receives reports from now on.
   func start()

@@ -153,7 +153,7 @@ package final class ConcurrentInbox: Sendable {
       if let journal { store(message, continued, time: time, &appender, in: journal) }
     }
     if let journal {
-      // A push becomes visible when it is stored, and readers are notified then. While the store has failed, pushes are
+      // When a push is stored, it becomes visible, and readers are notified. While the store has failed, pushes are
       // visible at once.
       if journal.showsUnstored { journalChanged() }
     } else {

@@ -45,7 +45,8 @@ package struct HolderStatus: Hashable, Sendable {
 /// A gateway is the holder until its deadline. After the deadline, the place is `nowhere`, even if the owner has not
 /// handled the deadline yet.
 ///
-/// Readable from any thread. `isHere` takes no lock and does not check the deadline; `Session.isHere` does.
+/// Readable from any thread. `isHere` takes no lock and does not check the deadline; `Session.isHere` checks the
+/// deadline.
 package final class SessionPlacement: Sendable {
   private let here = Atomic(true)
   /// Whether several gateways share the session.

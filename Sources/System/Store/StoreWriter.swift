@@ -290,7 +290,7 @@ final class StoreWriter {
     }
   }
 
-  /// Reports that all entries that were taken from these sessions are stored.
+  /// Reports that all entries of these sessions that were taken from the queue are stored.
   private func publish(_ changed: some Sequence<StoredSession>) {
     published = batch.last
     for session in changed {
@@ -368,8 +368,8 @@ final class StoreWriter {
     notifyAll()
   }
 
-  /// Stores all entries that were taken. A message that was withdrawn before is stored only together with its
-  /// withdrawal, because its client has got an error.
+  /// Stores all entries that were taken from the queue. A message that was withdrawn before is stored only together
+  /// with its withdrawal, because its client has got an error.
   private func recover() {
     do throws(SQLiteDatabase.Failure) {
       if let file {

@@ -9,7 +9,7 @@ import UpstreamSession
 
 extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are durations from or until now, in seconds, so that clients need no
-  /// synchronized clock.
+  /// synchronised clock.
   ///
   /// - Parameter replica: this gateway's part of the document. nil if no other gateway shares the session, or if the
   ///   response is for another gateway, which adds its own part.

@@ -4,7 +4,7 @@ import JSONCodec
 
 /// The settings of a consumer, as a client has requested them.
 package struct ConsumerSettings: Equatable, Sendable {
-  /// Whether it is a work-sharing consumer, which delivers each push to one of several workers.
+  /// Whether the consumer is work-sharing, which means that it delivers each push to one of several workers.
   package var isWorkSharing = false
   /// How long a lease lasts.
   package var visibility = TimeSpan.seconds(30)
@@ -12,7 +12,7 @@ package struct ConsumerSettings: Equatable, Sendable {
   package var maximumDeliveries: UInt32 = 5
   /// nil if pushes are independent of each other.
   package var order: ConsumerOrder?
-  /// The topics as the client wrote them; empty for all.
+  /// The topics as the client wrote them; empty for all topics.
   package private(set) var topics: [String] = []
   package private(set) var filter: TopicFilter?
   /// A consumer that is not used for this long is removed.

@@ -315,7 +315,7 @@ package struct ConsumerTable: Sendable {
 
   // MARK: Settling
 
-  /// Settles leases, in order. Returns one outcome for each.
+  /// Settles leases, in order. Returns one outcome for each lease.
   package mutating func settle(
     _ settlements: [(lease: Lease, settlement: Settlement)], of name: String, now: MonotonicTime,
     _ source: some PushSource

@@ -4,6 +4,7 @@ import UpstreamSession
 /// How connections affect the outbox: they start to send, confirm messages by pongs, and end.
 extension Outbox {
   /// Called when a connection is ready: it may take messages from now on.
+  ///
   /// - Parameter confirms: whether the pings of the connection confirm messages; nil if the settings decide.
   package mutating func startSending(on connection: Generation, confirms: Bool? = nil) {
     precondition(flight == nil, "two connections send at once")
@@ -35,7 +36,7 @@ extension Outbox {
   ///
   /// - Parameters:
   ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
-  ///   - partiallyWritten: the message of which the kernel has accepted a part, but not the whole.
+  ///   - partiallyWritten: the message that the kernel has accepted only in part.
   package mutating func stopSending(closedAsTooBig: Bool = false, partiallyWritten: UInt64? = nil) {
     guard let ended = flight else { return }
     settle()
@@ -46,16 +47,16 @@ extension Outbox {
   }
 
   /// Called when the kernel accepts nothing more for now. Messages from `sequence` on return to their positions in the
-  /// queue and keep their TTL: the kernel has accepted no byte of them. A message with TTL 0 may not be queued, so it
-  /// ends.
+  /// queue and keep their time to live: the kernel has accepted no byte of them. A message with time to live 0 may not
+  /// be queued, so it ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { returnToQueue(from: sequence) }
     endImmediate()
   }
 
-  /// Returns messages to the queue although the connection is not blocked: they are sent in the next turn. The messages
-  /// begin at `sequence`.
+  /// Returns messages from `sequence` on to the queue although the connection is not blocked: they are sent in the next
+  /// turn.
   package mutating func returnUnsent(from sequence: UInt64) { returnToQueue(from: sequence) }
 
   private mutating func returnToQueue(from sequence: UInt64) {
@@ -140,8 +141,7 @@ extension Outbox {
   /// positions in the queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may no longer be
   /// queued end.
   ///
-  /// `partiallyWritten`: the message of which the kernel has accepted a part, but not the whole. The upstream cannot
-  /// have received it.
+  /// `partiallyWritten`: the message that the kernel has accepted only in part. The upstream cannot have received it.
   package mutating func settle(partiallyWritten: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil

@@ -48,7 +48,7 @@ package struct ProtocolFrame: Sendable {
 /// The message that acknowledges a push.
 package struct PushAcknowledgement: Sendable {
   package let frame: ProtocolFrame
-  /// Whether it must not be sent before the push is stored.
+  /// Whether the message must not be sent before the push is stored.
   package let isAfterStoring: Bool
 }
 

@@ -14,7 +14,7 @@ package enum SessionAction: Equatable, Sendable {
   /// this case the largest message in flight must never be sent again. If several are equally large, this applies to
   /// the last of them.
   case stopSending(Generation, closedAsTooBig: Bool)
-  /// Pause the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
+  /// Pause the queue until `successor` may send: no message is taken. A message with time to live 0 waits briefly
   /// (`Outbox.immediateDelay`) instead of ending at once. The stored subscriptions are sent on the successor now.
   case pauseSending(Generation, successor: Generation)
   /// The connection sends again: its successor has ended.

@@ -13,7 +13,7 @@ package struct SessionSettings: Sendable, Equatable {
   package var idleAfter: TimeSpan = .minutes(5)
   /// The steps to complete before the session is ready.
   package var setup: [SetupStep] = []
-  /// Age at which a connection is replaced, ± 5 %; nil if it never is.
+  /// Age at which a connection is replaced, ± 5 %; nil if no connection is replaced because of its age.
   package var maximumAge: TimeSpan?
   /// Whether the upstream accepts only one connection of the session: a replacement closes the connection first.
   package var isExclusive = false
@@ -84,7 +84,7 @@ package enum CloseReaction: String, CaseIterable, Sendable {
 }
 
 package struct CloseRules: Sendable, Equatable {
-  /// The first match applies. A code that no range contains follows the table of signals (`ReconnectPolicy`).
+  /// The first matching range applies. A code that no range contains follows the table of signals (`ReconnectPolicy`).
   package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
 
   package init() {}

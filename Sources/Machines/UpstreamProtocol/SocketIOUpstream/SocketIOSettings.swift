@@ -54,7 +54,7 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
 
-  /// Why `name` is not a valid namespace; nil if it is.
+  /// Why `name` is not a valid namespace; nil if it is valid.
   package static func problem(ofNamespace name: String) -> String? {
     guard name.hasPrefix("/") else { return "a namespace begins with '/': write '/\(name)'" }
     let isPlain = name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && !#",?"\"#.utf8.contains($0) }

@@ -67,7 +67,8 @@ package enum OutboxChange: Equatable, Sendable {
 
 /// The outgoing messages of a session as they are stored.
 package struct StoredOutbox: Equatable, Sendable {
-  /// Maximum number of delivery states that are kept. An outbox of the default size remembers as many.
+  /// Maximum number of delivery states that are kept. An outbox of the default size remembers the same number of
+  /// states.
   package static var maximumDeliveries: Int { DeliveryLedger.minimumLimit }
 
   /// The state of a message.

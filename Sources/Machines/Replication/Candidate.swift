@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// This gateway as a candidate for one session: it is not the holder, but may become the holder. Decides when to
+/// This gateway as a candidate for one session: it is not the holder, but may become the holder. It decides when to
 /// acquire the session.
 ///
 /// The driver calls `next` after each report and at each heartbeat, right after a check of the heartbeat. It executes

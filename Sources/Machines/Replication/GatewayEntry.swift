@@ -37,8 +37,8 @@ package struct GatewayEntry: Hashable, Sendable {
     self.unreachable = unreachable
   }
 
-  /// Maximum bytes. The address is the largest part, and has at most 300 bytes. There is room for fields of later
-  /// versions.
+  /// Maximum size of an entry, in bytes. The address is the largest part, and has at most 300 bytes. There is room for
+  /// fields of later versions.
   package static let maximumTextLength = 1024
 
   /// No value contains a space.

@@ -259,7 +259,7 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case unsafeCapture(String)
   case noValue(at: JSONPointer)
   case notUTF8
-  /// The key of an HMAC.
+  /// The key of an HMAC is empty or too long.
   case key
   /// The `auth` of a namespace is not a JSON object.
   case notObject

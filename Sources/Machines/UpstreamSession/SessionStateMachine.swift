@@ -9,7 +9,7 @@ import ByteStreams
 /// operator's request, and a pending attempt does not outlive that request. Every report of a socket carries the
 /// generation of its attempt, so late reports of an older socket are dropped.
 ///
-/// The type is not copyable: a value has 1.7 KB, and a read of one field would copy the whole value.
+/// The type is not copyable: a value takes 1.7 KB, and a read of one field would copy the whole value.
 package struct SessionStateMachine: ~Copyable, Sendable {
   /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {

@@ -34,7 +34,7 @@ package struct WebhookVerdict: Equatable, Sendable {
 /// The failure of an attempt.
 package struct WebhookFailure: Equatable, Sendable {
   package let result: WebhookResult
-  /// Contains no part of the URL except the host.
+  /// The text contains no part of the URL except the host.
   package let detail: String
   /// The status of the response; nil if there was none.
   package let status: Int?
@@ -45,8 +45,8 @@ package struct WebhookFailure: Equatable, Sendable {
 
 /// Decides when a webhook's pushes are attempted, and how to settle their leases after each attempt.
 ///
-/// Has no clock, no randomness and no socket. The consumer owns the pushes, their order and the number of their
-/// attempts.
+/// The machine has no clock, no randomness and no socket. The consumer owns the pushes, their order and the number of
+/// their attempts.
 package struct WebhookMachine: Sendable {
   /// The fraction by which the wait for the next attempt of a push varies, so that the pushes of an outage are not all
   /// repeated at once.

@@ -190,7 +190,7 @@ extension HTTPConnection {
     return result
   }
 
-  /// Adds the output that the kernel has not accepted to the total of unsent responses. Returns nil if the client must
+  /// Adds to the total of unsent responses the output that the kernel has not accepted. Returns nil if the client must
   /// be reset because of this.
   @inline(never)
   private func addUnsent() -> LoopPart? {

@@ -145,10 +145,10 @@ extension HTTPConnection {
     return !channel.isHungUp || probeHalfClosed()
   }
 
-  /// Detects whether a client that has closed its sending side is gone. It may still be waiting for its response, and
-  /// only a sender learns the difference from TCP. So the server sends `100 Continue` once. A live client must ignore
-  /// it (RFC 9110 §15.2), and the kernel of a dead client responds with a reset. Without the probe, polls that clients
-  /// or proxies have aborted would be held until their deadlines.
+  /// Detects whether a client that has closed its sending side is gone. Such a client may still be waiting for its
+  /// response, and TCP shows that a client is gone only when the server sends something. So the server sends `100
+  /// Continue` once. A live client must ignore it (RFC 9110 §15.2), and the kernel of a dead client responds with a
+  /// reset. Without the probe, polls that clients or proxies have aborted would be held until their deadlines.
   ///
   /// Returns false for an HTTP/1.0 client. It must not get an interim response, so it gets its final response now.
   private func probeHalfClosed() -> Bool {

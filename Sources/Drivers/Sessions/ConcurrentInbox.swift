@@ -215,7 +215,8 @@ package final class ConcurrentInbox: Sendable {
     appender.withLock { $0.memoryChanges += changes }
   }
 
-  /// Stores the changes of `remembers` that no push has taken to the store. A cursor is stored only with its push.
+  /// Stores the changes of `remembers` that were not stored together with a push. A cursor is stored only with its
+  /// push.
   func storeRemembered() {
     guard let journal else { return }
     appender.withLock { appender in

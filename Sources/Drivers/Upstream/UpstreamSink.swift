@@ -22,7 +22,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func resumes(from cursor: [UInt8])
   /// Stores these changes together with the next push. Called only if the session is stored.
   func remembers(_ changes: [MemoryChange])
-  /// Stores the changes that no push has taken to the store.
+  /// Stores the changes that were not stored together with a push.
   func storeRemembered()
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()

@@ -28,7 +28,7 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// Which part of the setting's value the error shows.
   package enum Subject: Hashable, Sendable {
     case none, value
-    /// The setting is required, but not set. The reason continues the sentence: why it is required.
+    /// The setting is required, but not set. The reason states why it is required, as the rest of a sentence.
     case missing
     /// An element of a list, from 0.
     case item(Int)

@@ -33,7 +33,7 @@ struct ValueFormat<Value> {
 struct InvalidValue: Error {
   /// The index of the element in a list, from 0.
   var index = 0
-  /// What is wrong and what is accepted; nil if `expectation` says it.
+  /// What is wrong and what is accepted; nil if `expectation` is enough.
   var reason: String?
 }
 

@@ -2,8 +2,9 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached
-/// through a symbolic link or directory that was replaced, as Kubernetes replaces `..data`.
+/// Reports files that have changed (inotify(7)). A file has changed if it was written in place, replaced by a renaming,
+/// or removed and created again. A file has also changed if a symbolic link or directory on the way to it was replaced,
+/// as Kubernetes replaces `..data`.
 ///
 /// A change is reported when it has settled. The owner calls `readEvents` when `descriptor` is readable, and
 /// `takeChanges` at `deadline`. Must be used by one thread only.

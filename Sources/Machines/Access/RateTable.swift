@@ -250,7 +250,8 @@ package struct RateTable: Sendable {
   private mutating func makeRoom(at now: UInt64) -> Bool {
     guard now >= nextSweep.nanoseconds else { return false }
     let inUse = slots.filter { $0.hash != 0 && $0.isInUse(at: now) }
-    // At most three eighths full, so that there is room for as many new keys before the next search.
+    // The table is at most three eighths full, so that there is room for the same number of new keys before the next
+    // search.
     var size = Self.minimumSlots
     while size < Self.maximumSlots, inUse.count * 8 > size * 3 { size *= 2 }
     slots = Array(repeating: Entry(), count: size)

@@ -1,7 +1,7 @@
 import ByteStreams
 import Totals
 
-/// The calls of a session that timed out in the last minute, and the replies that have arrived for them since.
+/// A session's calls that timed out in the last minute, and the replies that have arrived for them since.
 ///
 /// Above a limit, the oldest calls of the clients that have more than their share (`Reserve.share`) are forgotten
 /// first, then the oldest calls of all. A reply to a forgotten call is an ordinary message.

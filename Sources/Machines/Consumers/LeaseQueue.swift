@@ -148,7 +148,8 @@ struct LeaseQueue: Sendable {
 
   // MARK: Receiving
 
-  /// Leases up to `limit` pushes whose rendered bytes do not exceed `maxBytes`, but at least one push if any is ready.
+  /// Leases up to `limit` pushes whose rendered bytes do not exceed `maxBytes`, but at least one push if a push is
+  /// ready.
   mutating func receive(
     limit: Int, maxBytes: Int, now: MonotonicTime, from source: some PushSource,
     using generator: inout some RandomNumberGenerator

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// This gateway's tenure of one session. Decides the next command, so that all entries become stored.
+/// This gateway's tenure of one session. It decides the next command, so that all entries become stored.
 ///
 /// The driver calls `next` after each report and at each heartbeat, executes one command at a time, and reports the
 /// outcome. The decision depends only on the record in Redis and the state of this gateway. So it needs no record of
@@ -39,8 +39,8 @@ package struct Tenure: Sendable {
   private var newest: UInt64
   /// The number of a write whose outcome is not known.
   private var uncertain: UInt64?
-  /// Whether the next write must be the whole state. This is so if Redis has lost this gateway's own acquisition and
-  /// may have a different write with this number, or if the stored changes are much larger than the state.
+  /// Whether the next write must be the whole state. This is the case if Redis has lost this gateway's own acquisition
+  /// and may have a different write with this number, or if the stored changes are much larger than the state.
   private var mustReplace = false
   /// The record in Redis; nil if it is not known.
   private var record: SharedRecord?

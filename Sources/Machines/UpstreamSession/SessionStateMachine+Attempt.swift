@@ -260,7 +260,8 @@ extension SessionStateMachine {
     _ actions: inout [SessionAction]
   ) {
     let generation = attempt.dial.generation
-    // Enter the state before the first message is sent, so that the transition is reported before its consequences.
+    // The state is entered before the first message is sent, so that the transition is reported before its
+    // consequences.
     if attempt.step < settings.setup.count { update(attempt, because: .progress, now: now, &actions) }
     while attempt.step < settings.setup.count {
       let step = settings.setup[attempt.step]

@@ -144,7 +144,7 @@ extension WaitingRequest {
 
 /// The content of a streamed response.
 ///
-/// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one
+/// The server requests the next batch only after the kernel has taken the previous batch, so a slow client costs one
 /// batch, not a queue. Only a write detects that a client is gone. So a source without new data must have a deadline,
 /// and a batch that it sends at this deadline. While the server drains, sources continue until each stream ends at a
 /// time of its own, with `writeLast`.

@@ -123,7 +123,7 @@ package final class SharedSlot: Sendable {
 
   package let name: String
   private let parts: Parts
-  /// Whether this gateway has requested that Redis closes the session because it is idle.
+  /// Whether this gateway has sent Redis a request to remove the session because it is idle.
   let isIdle = Atomic(false)
   private let state: Locked<State>
   /// Locked while the session object or its settings change, so that no object misses a change of the settings. Lock

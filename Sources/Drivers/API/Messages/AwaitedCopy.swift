@@ -33,8 +33,8 @@ extension API {
   }
 }
 
-/// A poll that waits until the copy can serve it, and that is then held like any other poll. Or a stream that needs a
-/// position first.
+/// A poll that waits until the copy can serve it, and that is then held like any other poll; or a stream that waits
+/// until it has a position.
 ///
 /// The session object may be replaced meanwhile, because the session was read for the first time or because this
 /// gateway has become the holder. In that case, the session is looked up again.

@@ -31,7 +31,8 @@ package struct ProxyBypass: Hashable, Sendable {
   /// The rules as written.
   package var texts: [String] { rules.map(\.text) }
 
-  /// Parses rules. Each text may have several, separated by commas or spaces as in the environment variable NO_PROXY.
+  /// Parses rules. Each text may have several rules, separated by commas or spaces as in the environment variable
+  /// NO_PROXY.
   package init(_ texts: [String]) throws(ProxyBypassError) {
     for (index, text) in texts.enumerated() {
       for word in text.split(whereSeparator: { $0 == "," || $0 == " " }) {

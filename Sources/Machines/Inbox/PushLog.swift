@@ -194,7 +194,7 @@ package struct PushLog {
   /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can
   /// free their memory after releasing its lock.
   ///
-  /// - Parameter isHidden: whether readers see it only after `reveal`.
+  /// - Parameter isHidden: whether readers see the message only after `reveal`.
   package mutating func append(
     _ message: RetainedMessage, isHidden: Bool = false, dropping dropped: inout [RetainedMessage]
   ) {

@@ -1,8 +1,8 @@
 import ByteStreams
 import JournalCoding
 
-/// The state, reason and time of each of the latest messages, by sequence number, in five bytes per message. Also
-/// counts how many messages entered each state.
+/// The state, reason and time of each of the latest messages, by sequence number, in five bytes per message. The ledger
+/// also counts how many messages entered each state.
 ///
 /// Its memory grows with the number of messages, so a session that never sends needs none. From `limit` messages on, it
 /// forgets the oldest message for each new message, but never a message that is still in the outbox.

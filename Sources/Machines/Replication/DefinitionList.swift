@@ -305,8 +305,8 @@ package struct DefinitionList: Sendable {
     return own.id == version.id && version.count <= own.count
   }
 
-  /// Compares the version with the version in Redis. If they differ in two consecutive comparisons, a change was lost,
-  /// and the hash is read again.
+  /// Compares the version of this copy with the version in Redis. If they differ in two consecutive comparisons, a
+  /// change was lost, and the hash is read again.
   package mutating func compare(_ text: [UInt8]?) {
     guard case .complete(let own) = state else { return }
     let other = text.flatMap { Version($0.span) } ?? .none

@@ -78,7 +78,7 @@ struct Captures: Sendable {
   private let rules: [CaptureRule]
   private(set) var values: [String: CapturedValue] = [:]
   private var news = CaptureNews()
-  /// A warning is logged once per name and connection.
+  /// The names with a refused value. A warning is logged once per name and connection.
   private var refusedNames: Set<String> = []
   /// Sets of rules, by index: the rules with a value in the last message, in a message of this connection, and in a
   /// push of this connection.

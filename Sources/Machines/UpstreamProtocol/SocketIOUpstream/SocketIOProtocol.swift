@@ -6,11 +6,11 @@ import SocketIO
 
 /// Engine.IO and Socket.IO over one WebSocket connection. Outgoing messages are `EventRecord`s.
 ///
-/// Its setup steps are the open packet and the CONNECT of each namespace. The steps of `upstream.on_open` follow. The
-/// messages of the configuration are envelopes (`EventEnvelope`), and its matchers and pointers read the array of an
-/// event: `["chat","hi"]`.
+/// The first setup steps are the open packet and the CONNECT of each namespace. The steps of `upstream.on_open` follow.
+/// The messages of the configuration are envelopes (`EventEnvelope`), and its matchers and pointers read the array of
+/// an event: `["chat","hi"]`.
 package struct SocketIOProtocol: UpstreamProtocol {
-  /// Maximum number of events that arrive before the response to a CONNECT. Applications send a few.
+  /// Maximum number of events that arrive before the response to a CONNECT. Applications send only a few.
   private static var earlyLimit: Int { 1_000 }
   /// Like `earlyLimit`, if the CONNECT requests the events of an outage: a server remembers the events of two minutes.
   /// This is also the limit for the early events of all namespaces together.
@@ -36,7 +36,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   private var released: [SocketIOContent] = []
   private var nextReleased = 0
   /// Whether the server has violated the protocol while it was to restore a namespace. The restored events may be the
-  /// reason, so the next connection requests none.
+  /// reason, so the next connection does not request them.
   private(set) var isBroken = false
   private(set) var pingContent: [UInt8] = []
   /// The pings of Engine.IO 3 without a pong, oldest first; nil for a heartbeat.
@@ -168,8 +168,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return frames
   }
 
-  /// Whether the pending setup step is the response of this namespace, which has now arrived or become impossible. If
-  /// so, the step is no longer pending.
+  /// Whether the pending setup step waits for the response of this namespace, which has now arrived or become
+  /// impossible. If so, the step is no longer pending.
   private mutating func isAwaited(_ namespace: Int) -> Bool {
     guard awaited == namespace + 1 else { return false }
     awaited = nil

@@ -12,7 +12,7 @@ package struct MessageParts: ~Escapable {
     self.tail = tail
   }
 
-  /// In bytes.
+  /// The length of the payload in bytes.
   package var count: Int { head.count + content.count + tail.count }
 
   package func append(to output: inout ByteQueue) {

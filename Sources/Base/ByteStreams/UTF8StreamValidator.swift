@@ -52,7 +52,8 @@ package struct UTF8StreamValidator: Sendable {
     return result < 0 ? isValidByStandardLibrary(bytes) : result == 1
   }
 
-  /// Used on processors without the instructions that the fast function needs, and as the reference in tests.
+  /// This function is used on processors without the instructions that the fast function needs, and as the reference in
+  /// tests.
   package static func isValidByStandardLibrary(_ bytes: Span<UInt8>) -> Bool {
     do {
       _ = try UTF8Span(validating: bytes)

@@ -2,7 +2,7 @@ import Glibc
 
 /// A value guarded by a lock: one thread at a time has access to it.
 ///
-/// Uses a pthread mutex instead of `Synchronization.Mutex`. `Mutex` is a priority-inheriting futex: when a thread
+/// The lock is a pthread mutex and not a `Synchronization.Mutex`. `Mutex` is a priority-inheriting futex: when a thread
 /// unlocks it, the kernel passes it directly to a waiting thread, which may not be running. If more loops than
 /// processors use one queue, each post therefore costs context switches, and throughput falls to a fifth
 /// (docs/performance.md). A pthread mutex can be taken by any thread that is running.

@@ -3,7 +3,7 @@ import ByteStreams
 /// A request that this program sends (RFC 9112 §3). Its content is complete before it is sent.
 package struct HTTPClientRequest: Sendable {
   package let method: HTTPMethod
-  /// Path and query. Begins with `/`.
+  /// Path and query. They begin with `/`.
   package let target: String
   /// The value of Host.
   package let host: String

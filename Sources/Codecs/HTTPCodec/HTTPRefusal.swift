@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The head of a response that refused an upgrade or a tunnel. Used to decide about a retry and in error messages.
+/// The head of a response that refused an upgrade or a tunnel. It is used to decide about a retry, and in error
+/// messages.
 package struct HTTPRefusal: Sendable {
   package let status: Int
   package let reason: String

@@ -33,7 +33,7 @@ package struct RedisServerInformation: Hashable, Sendable {
   @discardableResult
   static func checkedServer(_ text: String, mode: String) throws(RedisFailure) -> Fields {
     let fields = Fields(text)
-    // Valkey 8 and later call it `server_mode`.
+    // Valkey 8 and later call this field `server_mode`.
     let found = try fields.required(fields["server_mode"] == nil ? "redis_mode" : "server_mode")
     guard found == mode else { throw .unsuitable(.mode(found)) }
     return fields

@@ -18,7 +18,7 @@ package struct UpstreamHosts: Equatable, Sendable {
     self.hosts = hosts.mapValues { Set($0).sorted().joined(separator: ",") }
   }
 
-  /// Ignores lines that are not pairs, since a later version may write some.
+  /// Ignores lines that are not pairs, since a later version may write such lines.
   package init(_ text: String) {
     var hosts: [String: String] = [:]
     for line in text.split(separator: "\n") {

@@ -15,8 +15,8 @@ enum Placeholders {
   private enum Name { case placeholder, number, other }
 
   /// Whether every placeholder at `range`, which must be valid JSON, has the number of an attachment. Reads them as the
-  /// official parser does: members in any order, other members ignored, the last of several members with the same name
-  /// counts.
+  /// official parser does: members may be in any order, other members are ignored, and of several members with the same
+  /// name only the last counts.
   static func areValid(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> Bool {
     used(text, range, attachments: attachments) != nil
   }

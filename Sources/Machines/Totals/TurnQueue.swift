@@ -21,7 +21,8 @@ package struct TurnQueue<Element> {
   /// Removes the next element.
   package mutating func next() -> Element? { first { _ in true }.flatMap { removeFirst(of: $0.user) } }
 
-  /// The first element of the next user for whom `condition` is true. Takes a step for each user before that user.
+  /// The first element of the next user for whom `condition` is true. The search takes a step for each user before that
+  /// user.
   package mutating func first(where condition: (TotalUser) -> Bool) -> (user: TotalUser, element: Element)? {
     var index = 0
     while index < turns.count {

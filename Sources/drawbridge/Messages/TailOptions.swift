@@ -25,7 +25,7 @@ struct TailOptions {
   let client: ClientOptions
   /// The parameters of the first request that state the position, percent-encoded, such as `since=10m`.
   let start: String
-  /// The topics to which the pushes are limited; empty if they are not.
+  /// The topics to which the pushes are limited; empty for all topics.
   let topics: [String]
   /// The shell command that gets each push.
   let exec: String?

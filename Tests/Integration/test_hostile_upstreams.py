@@ -132,13 +132,13 @@ async def test_a_good_upstream_is_found_after_a_bad_upstream(name, raw_upstream,
     config = f"upstream:\n  url: {bad.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
     client = gateway.client()
-    await client.accepted("kept until somebody listens")
+    await client.accepted("kept until the upstream listens")
     await eventually(lambda: bad.connections >= 2, what="the gateway reconnects")
     good = Upstream()
     good.port = bad.port
     await bad.kill()
     await start(good)
-    assert await good.has_received(1, within=40) == ["kept until somebody listens"]
+    assert await good.has_received(1, within=40) == ["kept until the upstream listens"]
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -23,7 +23,7 @@ class Fifo:
 
     async def is_read(self):
         """Waits until a process has opened the FIFO. That process then waits until the descriptor is closed."""
-        return await eventually(self._open, what=f"somebody reads {self.path}")
+        return await eventually(self._open, what=f"a process reads {self.path}")
 
     def _open(self):
         try:

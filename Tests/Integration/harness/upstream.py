@@ -69,7 +69,7 @@ class Upstream:
 
     async def push(self, *messages):
         """Waits for a first peer, and then sends to every connected peer in order, except to peers that are closing."""
-        await eventually(lambda: self._open, what="somebody connects to the upstream")
+        await eventually(lambda: self._open, what="a client connects to the upstream")
         for message in messages:
             for connection in list(self._open):
                 with contextlib.suppress(ConnectionClosed):

@@ -177,7 +177,7 @@ struct Router {
     guard grant?.sessions.contains(name) ?? false else {
       throw Problem(
         .insufficientScope,
-        "the credentials do not allow a session of the name '\(name.text())': use one that they allow")
+        "the credentials do not allow the session name '\(name.text())': use a name that they allow")
     }
     return name
   }

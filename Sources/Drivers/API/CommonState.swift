@@ -15,7 +15,7 @@ import Upstream
 package final class CommonState: Sendable {
   let settings: GatewaySettings
   let access: AccessState
-  /// The rules against foreign web pages.
+  /// The rules for requests that browsers make for web pages of other origins.
   let browsers: BrowserAccess
   let limiter: RateLimiter
   let sessions: SessionDirectory
@@ -45,19 +45,20 @@ package final class CommonState: Sendable {
   /// The ids of forwarded requests whose messages were accepted. They are kept apart from the keys of clients, since
   /// `http.idempotency_keys` promises how many keys of clients are remembered.
   let forwarded: Locked<IdempotencyTable>
-  /// The last minutes, for the plots of the status page.
+  /// The figures of the last ten minutes, for the plots of the status page.
   let history = Locked(GatewayHistory())
   let unstoredKeys = Locked(UnstoredKeys())
   /// Whether idempotency keys are stored, together with the messages of stored sessions.
   let storesKeys: Bool
 
-  /// Maximum number of remembered ids of forwarded requests, which need about 100 MiB. With the default lease, ids are
-  /// remembered for 30 s, so this allows 17,000 new ids a second.
+  /// Maximum number of remembered ids of forwarded requests. This number of ids needs about 100 MiB. With the default
+  /// lease, ids are remembered for 30 s, so this allows 17,000 new ids a second.
   static var forwardedIDs: Int { 1 << 19 }
 
   var store: StoreStatus { StoreStatus(storeState?()) }
 
-  /// The problem of a request for a session without a known holder, if the store does not work; otherwise nil.
+  /// The response to a request for a session whose holder is unknown because the store does not work; nil if the store
+  /// works.
   var storeProblem: Problem? { store.problem(showingReason: access.isOpen) }
 
   package init(

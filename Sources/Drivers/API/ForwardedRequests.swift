@@ -190,8 +190,8 @@ extension API {
     )
   }
 
-  /// The problem of a request for a session without a known holder. If the store does not work, this is the problem of
-  /// the store.
+  /// The response to a request for a session whose holder is unknown. If the store does not work, the response says
+  /// this.
   var noHolder: Problem { common.storeProblem ?? Self.holderUnavailable }
 
   static var outcomeUnknown: Problem {

@@ -36,8 +36,8 @@ struct StoreStatus {
       "another gateway with the same store.prefix connects session \(other.session) to another host\(hosts)\n")
   }
 
-  /// The problem of a request for a session without a known holder, if the store does not work. nil if the store works,
-  /// or if it has not been used yet.
+  /// The response to a request for a session whose holder is unknown because the store does not work. nil if the store
+  /// works, or if it has not been used yet.
   func problem(showingReason showsReason: Bool) -> Problem? {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
     return Problem(

@@ -2,7 +2,7 @@ import ByteStreams
 import Inbox
 import JournalCoding
 
-/// A change of a consumer that survives the process.
+/// A change of a consumer, as stored in the journal.
 package enum ConsumerChange: Equatable, Sendable {
   /// The consumer was created, or its settings were changed. `position`: where a new consumer starts. It is ignored if
   /// the consumer exists.

@@ -5,7 +5,7 @@ import Inbox
 import Outbox
 import UpstreamProtocol
 
-/// A change of a session that survives the process.
+/// A change of a session, as stored in the journal.
 ///
 /// A session submits its changes in the order in which it makes them. Changes that belong together are submitted in one
 /// call, and are stored together or not at all. `RestoredSession.apply` defines the meaning of each entry. All times

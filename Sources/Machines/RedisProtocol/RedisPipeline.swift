@@ -28,10 +28,10 @@ package struct RedisPipeline {
   /// before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
-  /// The usual rate of a connection in each direction, in bytes per second. The timeout of a command is extended by the
-  /// time that this rate needs for the command, the pending output before it, and the replies that arrive while the
-  /// command is pending. On a slower connection, the timeout starts again while bytes of the oldest command are
-  /// acknowledged, or bytes of its reply arrive. Otherwise, one large message would end the connection again and again.
+  /// The rate that every usual connection reaches in each direction, in bytes per second. The timeout of a command is
+  /// extended by the time that this rate needs for the command, the pending output before it, and the replies that
+  /// arrive while the command is pending. On a slower connection, the timeout restarts whenever TCP acknowledges bytes
+  /// of the oldest command, or bytes of a reply arrive. Otherwise, one large message would end each new connection.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {
@@ -49,9 +49,9 @@ package struct RedisPipeline {
   private var pending = RingDeque(filler: Pending())
   /// Bytes of the pending commands.
   package private(set) var bytes = 0
-  /// The transfer time of all received bytes at the usual rate.
+  /// The transfer time of all received bytes at `minimumRate`.
   private var arrivals = TimeSpan.zero
-  /// The position up to which Redis has acknowledged the output, and when the oldest command last made progress.
+  /// The position up to which TCP has acknowledged the output, and when the oldest command last made progress.
   private var acknowledged: UInt64 = 0
   private var progress = MonotonicTime.zero
 
@@ -89,8 +89,8 @@ package struct RedisPipeline {
     progress = now
   }
 
-  /// Records that Redis has acknowledged every byte of the output before `position`, by `time` at the latest. Called
-  /// when the deadline has passed.
+  /// Records that TCP has acknowledged every byte of the output before `position`, by `time` at the latest. Called when
+  /// the deadline has passed, and may move it.
   package mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
     guard position > acknowledged else { return }
     if !pending.isEmpty, acknowledged < pending[pending.front].end { progress = max(progress, time) }

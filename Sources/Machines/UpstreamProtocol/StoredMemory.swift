@@ -19,9 +19,9 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
-/// A captured value that outlives connections, and the identity with which the gateway was connected when it received
-/// the value. With another identity, the value is not used: it may be a secret of the earlier identity or of another
-/// server.
+/// A captured value that outlives connections. `client` is a digest of the URLs and credentials with which the gateway
+/// was connected when it received the value. If they have changed, the value is not used, since it may be a secret of
+/// the earlier server or of the earlier credentials.
 package struct StoredCapture: Equatable, Sendable {
   package let value: CapturedValue
   package let client: [UInt8]
@@ -32,7 +32,7 @@ package struct StoredCapture: Equatable, Sendable {
   }
 }
 
-/// A change of the protocol's memory (`ProtocolMemory`) that survives the process.
+/// A change of the protocol's memory (`ProtocolMemory`), as stored in the journal.
 package enum MemoryChange: Equatable, Sendable {
   /// A subscription was made or replaced. It is now the latest.
   case subscribed(StoredSubscription)
@@ -40,18 +40,18 @@ package enum MemoryChange: Equatable, Sendable {
   case unsubscribed(key: [UInt8])
   /// The value of `${cursor}`; nil if it no longer has a value.
   case cursor([UInt8]?)
-  /// The data that the upstream needs to restore the state of this namespace. This change is submitted together with
-  /// the push after which the data applies.
+  /// The data that the upstream needs to restore the state of this namespace, such as the offset of the last push. It
+  /// is submitted together with this push.
   case continued(namespace: String, Continuation)
   /// The data of all earlier `continued` changes is void. This change is submitted together with the changes that
   /// replace the data.
   case discontinued
   /// The captured value with this name; nil if it is forgotten.
   case captured(name: String, StoredCapture?)
-  /// The upstream uses this protocol from now on. The data that another protocol needs to resume is forgotten.
+  /// The upstream uses this protocol from now on. If it used another protocol before, the whole memory is cleared.
   case speaks(UpstreamKind)
 
-  /// The bytes of the payloads that the change refers to.
+  /// The size in bytes of the variable parts of the change.
   package var size: Int {
     switch self {
     case .subscribed(let subscription): subscription.payload.count + subscription.key.count
@@ -105,7 +105,7 @@ package struct StoredMemory: Equatable, Sendable {
     case .continued(let namespace, let continuation): continuations[namespace] = continuation
     case .discontinued: continuations = [:]
     case .captured(let name, let capture): captures[name] = capture
-    // The messages of the former protocol have already ended.
+    // Earlier entries have already ended the messages that were queued for the former protocol.
     case .speaks(let kind) where kind != self.kind:
       self = StoredMemory()
       self.kind = kind

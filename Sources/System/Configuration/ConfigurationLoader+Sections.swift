@@ -4,9 +4,10 @@ extension ConfigurationLoader {
   struct Section {
     /// Its path; empty for the file itself.
     var path = ""
-    /// The prefix of its session's paths; empty at the top of the file.
+    /// The beginning of all paths in the same session or profile, such as `sessions.market.`; empty at the top of the
+    /// file.
     var session = ""
-    /// All settings of the same session, or of the top of the file.
+    /// All settings of the same session or profile, or of the top of the file.
     let settings: [Setting]
   }
 

@@ -4,8 +4,8 @@ import Glibc
 
 /// Synchronous UNIX signals: blocked in every thread, and accepted one by one by the main thread.
 package enum ProcessSignals {
-  /// Makes a write to a pipe or socket without a reader fail, instead of ending the process. Must be called first in
-  /// `main`.
+  /// Ignores SIGPIPE, so that a write to a pipe or socket that nobody reads fails with EPIPE and does not end the
+  /// process. Must be called first in `main`.
   package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
 
   /// Blocks `signals`. Must be called before any thread is started, since threads inherit the mask. Also restores
@@ -18,7 +18,7 @@ package enum ProcessSignals {
   }
 
   /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. Called when the
-  /// process ends, so that a signal can end it even if its last steps block. The default action is restored because a
+  /// process ends, so that a signal can end it even if its last steps hang. The default action is restored because a
   /// shell without job control makes its background processes ignore SIGINT.
   package static func unblock(_ signals: [Int32]) {
     for number in signals { _ = signal(number, SIG_DFL) }

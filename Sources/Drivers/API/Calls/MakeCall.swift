@@ -21,8 +21,8 @@ enum MakeCall: Endpoint {
       method: .post, path: "/v1/call", sessionPath: "/v1/sessions/{name}/call", scope: .call, parameters: parameters,
       body: .messages,
       place: .holder(
-        // A call ends with the connection that carries it, and no other gateway sends it. It is not stored, and ends
-        // when its wait ends.
+        // The upstream replies on the connection on which it got the request. So the call ends with this connection,
+        // and does not continue at the next holder. A call is not stored, and ends when its wait ends.
         HolderRules(
           repetition: .harmful, staysTrue: .always, effect: .changeAndData, wait: .always,
           standardWait: IncomingCall.defaultWait, isStored: false)))
@@ -165,7 +165,7 @@ extension API {
     fields.append("\r\n" as StaticString)
   }
 
-  /// The problem of a request that was dropped from the queue.
+  /// The response to a call whose request was dropped from the queue.
   private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
     switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
     case .sessionClosed where !session.isHere: Self.holderUnavailable
@@ -214,7 +214,8 @@ private struct HeldCall: WaitingRequest {
 
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     let pending = pending
-    // At a drain, the session also waits for the reply, within `shutdown.flush`.
+    // The wait does not end at a drain, since the session keeps its connection for the reply, for at most
+    // `shutdown.flush`.
     return pending.session.upstream.isOver(pending.call)
       ? .ready : .wait(pending.call.notifier, until: deadline, endsAtDrain: false)
   }

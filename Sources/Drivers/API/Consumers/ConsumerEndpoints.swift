@@ -130,7 +130,7 @@ enum SettleLeases: ConsumerChange {
     .consumer(
       .post, "/v1/consumers/{consumer}/settle", "/v1/sessions/{name}/consumers/{consumer}/settle",
       body: .document(limit: SettleDocument.limit),
-      // The response to a repetition would be wrong: the leases would already be invalid.
+      // If the request were executed twice, the client would get the second response: that its leases are not valid.
       HolderRules(repetition: .harmful, staysTrue: .ifAccepted))
   }
 
@@ -139,8 +139,8 @@ enum SettleLeases: ConsumerChange {
   ) throws(Problem) -> ConsumerResult {
     try target.checkIsOfClients()
     let settlements = try SettleDocument(body).settlements
-    // A settlement is a use of the session: a worker that extends its leases is still working, but receives no pushes
-    // in that time.
+    // A settlement counts as a use of the session, since a worker that needs long for its pushes may only extend its
+    // leases for some time, and receive no pushes.
     target.session.noteUse(at: now)
     let outcomes = try target.refusing { () throws(ConsumerRefusal) in
       try target.session.consumers.settle(settlements, of: target.name, now: now)
@@ -178,7 +178,7 @@ enum RetryDeadLetters: ConsumerChange {
   static var route: Route {
     .consumer(
       .post, "/v1/consumers/{consumer}/dead/retry", "/v1/sessions/{name}/consumers/{consumer}/dead/retry",
-      // The response to a repetition would be wrong: no dead letter would be left to retry.
+      // If the request were executed twice, the client would get the second response: that nothing was left to retry.
       HolderRules(repetition: .harmful, staysTrue: .ifAccepted))
   }
 

@@ -18,8 +18,8 @@ enum ReceiveFromConsumer: Endpoint {
     .consumer(
       .post, "/v1/consumers/{consumer}/receive", "/v1/sessions/{name}/consumers/{consumer}/receive",
       parameters: parameters,
-      // The response to a repetition would be wrong: the leases would already be invalid. If the connection ends, the
-      // holder takes back the leases, so only an acknowledgement has a lasting effect.
+      // A second execution would lease further pushes. If the connection ends, the holder takes back the leases, so
+      // only an acknowledgement has a lasting effect.
       HolderRules(
         repetition: .harmful, effect: .changeAndData, effectParameter: .ack, movesOn: true, wait: .always))
   }

@@ -19,7 +19,7 @@ extension API {
   /// request gets the same response as if the store had failed.
   package static var storeWait: TimeSpan { .seconds(30) }
 
-  /// The problem of messages that cannot be stored. The store retries after 5 s.
+  /// The response if messages cannot be stored. The store retries after 5 s.
   static var storeFailed: Problem {
     Problem(
       .storeFailed,
@@ -27,8 +27,8 @@ extension API {
     )
   }
 
-  /// The problem of messages that stay queued, and may be sent, although they are not stored yet. They stay queued
-  /// because they belong to a repetition, or because other messages have ended to make room for them.
+  /// The response if messages stay queued, and may be sent, although they are not stored yet. They stay queued because
+  /// an earlier request has queued them, or because other messages have ended to make room for them.
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,

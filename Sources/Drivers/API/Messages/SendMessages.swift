@@ -355,7 +355,7 @@ extension API {
     }
   }
 
-  /// The problem of a message that was not queued.
+  /// The response if a message was not queued.
   func problem(
     _ result: EnqueueResult, _ nextAttempt: MonotonicTime?, _ session: Session, at now: MonotonicTime
   ) -> Problem {

@@ -225,7 +225,7 @@ extension Grant {
 }
 
 extension Problem {
-  /// The problem of a request for a session that was closed by a client, or because it was idle.
+  /// The response to a request for a session that was closed by a client, or because it was idle.
   static func closed(_ session: Session) -> Problem {
     Problem(
       .sessionClosed,

@@ -24,8 +24,8 @@ package final class HTTPClient: TimerTarget {
   }
 
   package struct Limits: Sendable {
-    /// Maximum time to resolve the name, connect and negotiate TLS. It must leave time for the request itself if an
-    /// address does not respond.
+    /// Maximum time to resolve the name, connect and negotiate TLS. An unreachable server is reported after this time,
+    /// even if the time limit of the request is longer.
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response; nil if contents are not kept.
     package var contentBytes: Int?

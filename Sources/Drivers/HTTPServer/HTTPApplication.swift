@@ -35,7 +35,7 @@ package protocol HTTPApplication: AnyObject {
   /// Ends a request without a response from the application: the client is gone or too slow, or it violated HTTP.
   func abandon(_ exchange: consuming Exchange)
 
-  /// Adds the fields that every response to this request has to `response`. Called before `refuse`.
+  /// Adds to `response` the fields of every response to this request. Called before `refuse`.
   func addFields(to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener)
 
   /// Writes the response to a request that the server itself refuses.
@@ -99,7 +99,7 @@ package protocol WaitingRequest {
   var heldCount: Gauge? { get }
   /// The effects that the request may have had so far.
   var effect: HeldEffect { get }
-  /// What remains if the request now ends without its response. Read before `finish` and `abandon`.
+  /// The lasting effect of the request if it now ends without its response. Read before `finish` and `abandon`.
   var residue: Residue { get }
 
   /// Acts as far as possible now. The server calls this before and after it registers for notifications, after each
@@ -128,9 +128,9 @@ package enum HeldEffect: Sendable {
   case changeAndData
 }
 
-/// What remains of a held request that ended without its response.
+/// The lasting effect of a held request that ended without its response.
 package enum Residue: Sendable {
-  /// Nothing, or nothing that a repetition would do twice.
+  /// No effect, or an effect that does not occur twice if the request is sent again.
   case nothing
   /// The request was executed, or may still be, although its client gets no response.
   case mayBeDone

@@ -2,8 +2,8 @@ import ByteStreams
 import Replication
 
 /// The log of the sessions that several gateways share. It has a record, pushes and other changes of each session, and
-/// the entries of the gateways themselves. An engine executes the commands of `RedisStoreDriver`, which does not depend
-/// on a particular engine. The program uses `RedisLog`.
+/// the entries of the gateways themselves. An *engine* is a class that implements this protocol. It executes the
+/// commands of `RedisStoreDriver`, which does not depend on a particular engine. The program uses `RedisLog`.
 ///
 /// Used only on the loop of the store.
 package protocol SharedLog: AnyObject {

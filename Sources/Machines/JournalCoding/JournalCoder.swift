@@ -94,7 +94,7 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return number
   }
 
-  /// Twice the number of a push; one more after a gap.
+  /// A position in a log: twice the number of a push, plus one if the position is after the gap that follows this push.
   package mutating func position(_ value: UInt64?) -> UInt64 { varint(value, through: 1 << 63 - 1) }
 
   /// A signed integer. Numbers near zero are short, whatever their sign.

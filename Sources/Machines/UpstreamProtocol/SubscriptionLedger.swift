@@ -24,9 +24,9 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var remove = Rule()
   /// A message of the upstream that reports the end of a subscription.
   package var ended = Rule()
-  /// Maximum number of stored subscriptions of one client (`Reserve`).
+  /// Maximum number of stored subscriptions, without the reserve (`Reserve`). One client may have all of them.
   package var entries = 1_024
-  /// Maximum total size of the messages and keys of these subscriptions, in bytes.
+  /// Maximum total size of their messages and keys, in bytes, without the reserve.
   package var bytes = 1 << 20
 
   package init() {}

@@ -9,7 +9,7 @@ import WebSocketCodec
 final class Conversation {
   var state: any UpstreamProtocol
   let capabilities: ProtocolCapabilities
-  /// `decompressed` is the last decompressed message, if `receive` reported an `unpackedKind`.
+  /// Decompresses messages. If the last `receive` reported an `unpackedKind`, `decoder.decompressed` is that message.
   private(set) var decoder: PayloadDecoder
   private let readsBinaryAsText: Bool
   /// Whether the log says that an acknowledgement cannot be created.

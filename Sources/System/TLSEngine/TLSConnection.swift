@@ -117,7 +117,7 @@ package final class TLSConnection {
   package var hasPendingCiphertext: Bool { !output.isEmpty }
   @usableFromInline package var pendingCiphertextCount: Int { output.count }
 
-  /// Appends all bytes that must be sent to `destination`. Moves them without a copy if `destination` is empty.
+  /// Appends to `destination` all bytes that must be sent. Moves them without a copy if `destination` is empty.
   package func takeCiphertext(into destination: inout ByteQueue) {
     if destination.isEmpty {
       swap(&destination, &output)

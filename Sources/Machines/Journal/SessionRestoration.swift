@@ -23,7 +23,7 @@ package struct SessionRestoration {
 
   /// Adds the entries of a row of pushes, except the entries that retention had dropped.
   ///
-  /// - Parameter first: the number of the first push in the row; if the row has only gaps, of the first push after it.
+  /// - Parameter first: the number of the first push in the row; if the row has no push, of the first push after it.
   package mutating func add(pushes bytes: Span<UInt8>, from first: UInt64) -> Bool {
     beginPushes()
     var next = first
@@ -46,7 +46,7 @@ package struct SessionRestoration {
 
   /// Adds the entries of a row of pushes whose first number is not known.
   ///
-  /// - Parameter last: the number of the last push in the row; if the row has only gaps, of the last push before it.
+  /// - Parameter last: the number of the last push in the row; if the row has no push, of the last push before it.
   package mutating func add(pushes bytes: Span<UInt8>, through last: UInt64) -> Bool {
     var first: UInt64?
     _ = JournalEntry.read(bytes) { entry in

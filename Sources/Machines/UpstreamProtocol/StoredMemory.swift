@@ -19,9 +19,9 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
-/// A captured value that outlives connections. `client` is a digest of the URLs and credentials with which the gateway
-/// was connected when it received the value. If they have changed, the value is not used, since it may be a secret of
-/// the earlier server or of the earlier credentials.
+/// A captured value that outlives connections. `client` is the client identity when the value was received: a digest of
+/// the upstream's URLs and of the settings that identify the gateway to the upstream. With another client identity, the
+/// value is not used, since it may be a secret of the earlier client or server.
 package struct StoredCapture: Equatable, Sendable {
   package let value: CapturedValue
   package let client: [UInt8]

@@ -1,5 +1,5 @@
 /// Limits on the memory that the replies of a Redis server can use. Memory grows with the bytes that arrive, and never
-/// with a number in a header. 'Stops' names the replies against which a limit protects.
+/// with an announced length or count. 'Stops' names the replies against which a limit protects.
 package struct RESPLimits: Hashable, Sendable {
   /// Bytes of a simple string, an error, a number or a length, without its CRLF. Redis limits its own lines to 64 KiB
   /// (`PROTO_INLINE_MAX_SIZE`). Stops: a line without end.

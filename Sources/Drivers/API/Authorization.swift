@@ -50,8 +50,8 @@ extension Grant {
         && consumer.settings.topics.allSatisfy { topics.contains(pattern: $0.utf8Span.span) }
   }
 
-  /// Whether the client may receive a push. A consumer may have pushes that it examined before its topics were
-  /// narrowed.
+  /// Whether the client may receive a push. A consumer may still have pushes of topics that a later change of its
+  /// settings removed.
   func allows(_ message: RetainedMessage) -> Bool {
     if topics.isAll { return true }
     guard let topic = message.topic else { return false }

@@ -5,8 +5,8 @@ import Reactor
 
 /// Measures requests, and deliveries of pushes, on one event loop. Each loop has its own part of each histogram.
 ///
-/// The responses of a turn are sent at the end of the turn, so they are measured at that time. This reads no clock:
-/// requests are only counted during the turn, and the loop knows the times at which the turn began and ended.
+/// The responses of a turn are sent at the end of the turn, so they are measured at that time. No clock is read for a
+/// request: requests are only counted during the turn, and the loop knows the times at which the turn began and ended.
 package final class LoopLatencies: TurnObserver {
   /// The kinds of requests. Requests that wait for data are not among them, since their clients choose how long to
   /// wait. They are measured as an `Interval` or not at all.

@@ -29,8 +29,8 @@ package final class HTTPClient: TimerTarget {
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response; nil if contents are not kept.
     package var contentBytes: Int?
-    /// Counts the contents that are being received, and limits them; nil if they are not counted. Small contents are
-    /// received in any case.
+    /// Counts the contents that are being received, and limits them; nil if they are not counted. Contents of up to 64
+    /// KiB are received even above the limit.
     package var received: ReceivedContents?
     /// How long the kernel waits for the server to acknowledge sent data; nil for as long as the request may take.
     package var userTimeout: TimeSpan?

@@ -121,8 +121,8 @@ final class HTTPWorker: TurnEndTarget {
       warnOfUntrusted(peer)
       return
     }
-    // A proxy opens the connections of many clients, so no limit per origin applies until the header has named the
-    // client.
+    // A proxy opens the connections of many clients, so no limit per origin applies until the header of the PROXY
+    // protocol has named the client.
     let origin = expectsHeader ? ClientOrigin.local : ClientOrigin(peer)
     let places = places(of: listener.role)
     let admission = places.add(nil, 1, by: origin)

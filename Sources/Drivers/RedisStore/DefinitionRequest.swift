@@ -11,8 +11,8 @@ package final class DefinitionRequest: Sendable {
     case exists(SessionDefinition?)
     case tooMany
     case tooManyOfOwner
-    /// Redis could not be reached, or has refused the command. The command may have been executed nevertheless.
-    /// Repeating it is harmless.
+    /// Redis could not be reached, refused the command, or did not confirm it. An unconfirmed command may have been
+    /// executed. A repetition is harmless.
     case failed
   }
 

@@ -165,7 +165,8 @@ extension RedisStoreDriver {
         ifLocal(session) { session in
           switch reply {
           case .part(let part): session.tenure.observed(part.record, isConfirmed: isConfirmed)
-          // This gateway reads the session again as a candidate, and then finds the damage.
+          // An entry is damaged. The session becomes a candidate again: the next acquisition reads the whole session,
+          // and reports the damage.
           case .malformed: remove(session, .fault)
           default: session.tenure.failed(now: now)
           }

@@ -43,7 +43,7 @@ package struct TokenVerifier {
     guard Self.isToken68(token) else { throw .character }
     let digest = SecretDigest(of: token)
     if token.count <= TokenTable.tokenBytes.upperBound, let grant = credentials.tokens?.grant(for: digest) {
-      // If the grant is revoked, this loop has not replaced its credentials yet.
+      // A reload has revoked the grant, but this loop still has the credentials from before the reload.
       guard !grant.isRevoked else { throw .unknown }
       return grant
     }

@@ -4,10 +4,10 @@ import UpstreamSession
 
 /// The calls of one session: requests that wait for their replies.
 ///
-/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client gives up with
-/// `abandon`. If several outcomes are reported, the first counts. After a timeout, `LateCalls` remembers the call for a
-/// while, so that a late reply is found. The table is a value without socket, clock or randomness: the owner makes the
-/// ids, and reports messages and the ends of connections.
+/// The first outcome that is reported for a call counts. The client collects it with `finish`, or gives up with
+/// `abandon`. After a timeout, `LateCalls` remembers the call for a while, so that a late reply is found. The table is
+/// a value without socket, clock or randomness: the owner makes the ids, and reports messages and the ends of
+/// connections.
 package struct CallTable: Sendable {
   /// Limits of one session.
   package struct Limits: Sendable {
@@ -35,7 +35,7 @@ package struct CallTable: Sendable {
 
   /// The meaning of a message with the id of a call.
   package enum Match: Equatable, Sendable {
-    /// The reply of the call in this lane, whose client must be woken.
+    /// The reply to a call. The client that waits in this lane (see `open`) must be woken.
     case reply(lane: Int)
     /// The reply of a call that timed out.
     case lateReply
@@ -168,7 +168,7 @@ package struct CallTable: Sendable {
   ///
   /// - Parameters:
   ///   - range: the range of the id in the message.
-  ///   - canBeLate: whether the message may be shown inside another document.
+  ///   - canBeLate: whether the message can be a late reply, which is shown inside a JSON document.
   ///   - hasMemory: whether late calls may use this many bytes more.
   package mutating func receive(
     _ id: CallID, _ message: ByteString, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
@@ -239,7 +239,8 @@ package struct CallTable: Sendable {
   /// Memory of the calls that have timed out, and of their replies, in bytes.
   package var lateMemory: Int { late.memory }
 
-  /// The late reply to the request in the message with this number, if the principal `caller` has sent it.
+  /// The late reply to the request in the message with this number; nil unless the principal `caller` sent that
+  /// request.
   package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     late.reply(to: sequence, for: caller, now: now)
   }

@@ -116,7 +116,8 @@ package struct PushLog {
     let gap: GapMarks
   }
 
-  /// The present term, which distinguishes its numbers from the numbers of earlier terms. 0 if the log is not stored.
+  /// The present term. Terms distinguish the new numbers from equal numbers that an earlier process may have used and
+  /// lost. 0 if the log is not stored.
   package internal(set) var term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
   var terms: [Term]

@@ -69,8 +69,8 @@ package struct StoredRetention: Hashable, Sendable {
 package enum LogChange: Equatable, Sendable {
   /// A push arrived. Its number follows the number of the previous push.
   case push(StoredPush)
-  /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their
-  /// reasons.
+  /// Pushes may be missing after the latest push. Consecutive gaps without a push in between become one gap, which has
+  /// the reasons of all of them.
   case gap(GapMarks)
   /// Retention has dropped all pushes before this number.
   case trimmed(before: UInt64)
@@ -123,8 +123,8 @@ package struct StoredLog: Equatable, Sendable {
     return true
   }
 
-  /// Begins a term, whose first push has this number. Returns false, and changes nothing, if the number is not
-  /// possible.
+  /// Begins a term, whose first push has this number. Returns false, and changes nothing, if the number would leave
+  /// pushes missing after the retained pushes.
   package mutating func beginTerm(at number: UInt64) -> Bool {
     guard number <= nextPush || pushes.isEmpty else { return false }
     nextPush = max(nextPush, number)
@@ -153,8 +153,8 @@ package struct StoredLog: Equatable, Sendable {
     trimGaps()
   }
 
-  /// Drops gaps whose pushes were dropped. A gap belongs to the push after it. Only the newest dropped gap matters to
-  /// readers.
+  /// Drops the gaps before dropped pushes, since a gap belongs to the push after it. The newest of these gaps is kept,
+  /// because readers may need it.
   private mutating func trimGaps() {
     let first = firstRetained
     let dropped = gaps.prefix { $0.after + 1 < first }.count

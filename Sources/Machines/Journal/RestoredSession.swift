@@ -6,7 +6,7 @@ import Inbox
 import Outbox
 import UpstreamProtocol
 
-/// The state of a session after its stored entries.
+/// The state of a session that results from its stored entries.
 ///
 /// `apply` defines the meaning of entries. Each value that `apply` accepts has its own limit, since a damaged file must
 /// not exhaust the memory.

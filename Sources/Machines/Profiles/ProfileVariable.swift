@@ -8,8 +8,8 @@ package struct ProfileVariable: Hashable, Sendable {
   /// nil if a client must give a value.
   package var defaultValue: String?
 
-  /// Maximum length of a value, in bytes. Symbols, ids and tokens are shorter, and every part of a session may repeat
-  /// the value.
+  /// Maximum length of a value, in bytes. Symbols, ids and tokens are shorter. The length is limited because many
+  /// settings of a session may contain the value.
   package static let longestValue = 256
   /// Maximum number of variables per profile. Their values are kept with every session.
   package static let maximumCount = 32

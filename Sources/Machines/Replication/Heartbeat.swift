@@ -11,8 +11,9 @@ package struct TenureTimes: Hashable, Sendable {
   package var margin: TimeSpan
   /// The time between two heartbeats.
   package var interval: TimeSpan
-  /// The number of times that the entries of all gateways are read before a new session without a successor is created.
-  /// The session may exist already: if Redis has lost the session, its holder notices the loss with its next heartbeat.
+  /// How often this gateway reads the entries of all gateways before it acquires a session that Redis does not have,
+  /// unless a client of this gateway has created the session. Redis may have lost such a session. Its holder notices
+  /// the loss with its next heartbeat, and restores the session.
   package var readingsBeforeCreation: UInt64 = 3
 
   /// The longest `lease` that is accepted in another gateway's entry, so that a wrong entry does not block sessions for

@@ -29,7 +29,7 @@ extension Template {
   enum Form {
     /// An object or an array, possibly after the digits at the beginning of Socket.IO messages.
     case json
-    /// Another text with quotation marks, such as a text that begins with a placeholder.
+    /// Another text with quotation marks, for example a text that begins with a placeholder and goes on with JSON.
     case quoted
     case plain
   }

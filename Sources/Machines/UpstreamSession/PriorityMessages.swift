@@ -24,9 +24,8 @@ package struct PriorityMessages: Sendable {
   package var isFull: Bool { pending.count >= Self.limit || acknowledgementBytes >= Self.byteLimit }
 
   package static var limit: Int { 4_096 }
-  /// Limits the bytes of the acknowledgements in the same way. 4,096 acknowledgements of the usual size need fewer
-  /// bytes. Setup messages do not count: an upstream that sends before it reads a large setup message would otherwise
-  /// block itself.
+  /// The limit on the bytes of the acknowledgements. 4,096 acknowledgements of the usual size need fewer bytes. Setup
+  /// messages do not count: an upstream that sends before it reads a large setup message would otherwise block itself.
   package static var byteLimit: Int { 1 << 20 }
 
   package mutating func append(_ message: PriorityMessage) {

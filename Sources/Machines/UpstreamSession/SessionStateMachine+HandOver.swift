@@ -13,9 +13,10 @@ import ByteStreams
 /// more.
 extension SessionStateMachine {
   /// The timeout of each of the two pongs of a cut, and of the last pong after the predecessor is gone. It starts again
-  /// while the upstream acknowledges output that was sent before the ping. After the timeout, the hand-over continues
-  /// without the pong. In that case, an upstream that has stalled may process the messages of the two connections in
-  /// another order, and a push may be passed on twice. The timeout is longer than two round trips by satellite.
+  /// each time that the upstream acknowledges output that was sent before the ping. After the timeout, the hand-over
+  /// continues without the pong. In that case, an upstream that has stalled may process the messages of the two
+  /// connections in another order, and a push may be passed on twice. The timeout is longer than two round trips by
+  /// satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// The part of a hand-over in which both connections are ready and the queue is paused.
@@ -115,8 +116,8 @@ extension SessionStateMachine {
   }
 
   private func pongDeadline(now: MonotonicTime) -> ResponseDeadline {
-    // Acknowledged bytes in buffers do not extend this deadline: clients wait during the cut, and their messages may
-    // expire.
+    // Bytes that may be in the buffers of a proxy (`ResponseDeadline`) do not extend this deadline: clients wait during
+    // the cut, and their messages may expire.
     ResponseDeadline(Self.cutLimit, from: now, received: nil)
   }
 
@@ -179,8 +180,8 @@ extension SessionStateMachine {
     guard var old = retiring, old.phase == .listening else { return }
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
-    // Acknowledged bytes in buffers do not extend this deadline. A message that the cut has interrupted can be sent on
-    // another connection only when this connection has ended.
+    // Bytes that may be in the buffers of a proxy (`ResponseDeadline`) do not extend this deadline. A message that the
+    // cut has interrupted can be sent on another connection only when this connection has ended.
     old.response = closeDeadline(now: now)
     retiring = old
   }

@@ -75,7 +75,7 @@ package struct InheritedSockets: Sendable {
     guard fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0,
       fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK) == 0
     else { throw problem("cannot be made non-blocking: \(SystemError.reason(of: errno))") }
-    // The option is set as for the sockets that this process opens itself.
+    // TCP_NODELAY is set, as on the sockets that this process opens itself.
     if address.family != AF_UNIX { Sockets.disableDelay(descriptor) }
     return Socket(descriptor: descriptor, name: name, address: address)
   }

@@ -303,7 +303,7 @@ final class WorkCommand {
 
   private func handle(_ failure: GatewayClient.Failure) throws(CommandFailure) {
     switch failure {
-    // This is possible only before the first push.
+    // A signal stops the client only before `run` sets `whenSignalled`, and so before the first push.
     case .stopped: throw CommandFailure(failure)
     case .connection(let reason): fail(reason, nil)
     case .file(let reason):

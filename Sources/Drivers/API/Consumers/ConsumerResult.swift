@@ -17,8 +17,8 @@ enum ConsumerResult {
   case settled([(lease: Lease, settlement: Settlement)], [SettlementOutcome])
   /// - Parameter allowed: the messages that the client may receive.
   case leased(LeasedBatch, allowed: [LeasedMessage])
-  /// - Parameter acknowledgement: the ticket of the request's acknowledgement; nil if there is no acknowledgement that
-  ///   may still be unstored.
+  /// - Parameter acknowledgement: the ticket of the request's acknowledgement; nil if the request acknowledges nothing,
+  ///   or if its acknowledgement is stored.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
   var isOfReceive: Bool {
@@ -31,7 +31,8 @@ enum ConsumerResult {
   /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 
-  /// The stored end of the leases, which applies unless their response is sent; nil if there are no leases.
+  /// When the leases end according to the store; nil if there are no leases. The leases get a later end when the
+  /// response is sent.
   var leaseEnd: MonotonicTime? { if case .leased(_, let messages) = self { messages.first?.expires } else { nil } }
 
   /// When the first push in the result arrived.

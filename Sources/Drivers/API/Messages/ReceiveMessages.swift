@@ -67,7 +67,8 @@ extension API {
   func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(Problem) -> ReadStart {
-    // A request with a cursor waits until this gateway has read the session.
+    // Without a cursor, the start depends on the pushes that the session has. With a cursor, the request can wait until
+    // this gateway has read the session.
     if session.inbox.isUnknown, start.cursor == nil { throw noHolder }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)

@@ -130,7 +130,7 @@ extension SessionSnapshot {
     guard let failure = status.lastFailure, let body = status.lastReport?.body else { return status.lastFailure }
     var line = ""
     var rest = Substring(body)
-    // Line breaks are escaped.
+    // In `body`, line breaks are written as `\r` and `\n`.
     while let character = rest.first, line.count < Self.refusalCharacters {
       if rest.hasPrefix("\\r") || rest.hasPrefix("\\n") {
         if line.contains(where: { $0 != " " }) { break }

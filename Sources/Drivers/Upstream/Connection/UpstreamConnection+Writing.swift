@@ -247,7 +247,7 @@ extension UpstreamConnection {
       isThrottled = true
       scheduleFlush()
     case .failed:
-      // The reading task gets the error, too, after it has read all bytes that the upstream has sent.
+      // `ReadTask` gets the error, too, after it has read all bytes that the upstream has sent.
       hasMoreToSend = false
       if transport.isForbidden {
         // The upstream cannot notice that this gateway may not write any more, so this gateway must end the connection.

@@ -239,6 +239,7 @@ let package = Package(
     .target(
       name: "LoopbackSupport", dependencies: ["Host", "Reactor"], path: "Tests/LoopbackSupport", swiftSettings: tests),
     tested(.base, "ByteStreams"),
+    tested(.base, "Threading"),
     tested(.base, "Digests"),
     tested(.base, "Signatures", ["Digests"]),
     tested(.codecs, "Deflate"),

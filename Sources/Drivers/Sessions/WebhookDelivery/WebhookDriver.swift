@@ -363,16 +363,15 @@ private struct UnsignedPush: Sendable {
   let body: ByteString
   let secrets: [WebhookSecret]
 
-  /// The value of `webhook-signature`. A large push is signed on a thread of its own, since a signature takes about 1
-  /// ms for each MiB. `WebhookSettings` limits the number and the bytes of the attempts in progress, and thus the
-  /// number of threads.
+  /// Signs the large pushes of all webhooks. `WebhookSettings` limits the pushes that wait for it.
+  private static let largePushes = WorkThread(named: "signatures")
+
+  /// The value of `webhook-signature`. A large push is signed on another thread, since a signature takes about 1 ms for
+  /// each MiB.
   func signature() async -> String {
     guard body.count >= LargeSlice.smallest else { return sign() }
     return await withCheckedContinuation { signed in
-      // If the system cannot start a thread, a long turn is better than no delivery.
-      if !DetachedThread.start(named: "signature", { signed.resume(returning: sign()) }) {
-        signed.resume(returning: sign())
-      }
+      Self.largePushes.run { signed.resume(returning: sign()) }
     }
   }
 

@@ -70,6 +70,10 @@ package enum SessionLoss: Hashable, Sendable {
   case fenced
   /// This gateway has released the session.
   case released
+  /// Redis names no holder.
+  case noHolder
+  /// Redis may have lost the last entries, and the deadline has passed.
+  case mayLackWrites
   /// A change did not follow the changes before it, which is a bug.
   case fault
 }

@@ -18,6 +18,25 @@ extension RedisStoreDriver {
     if wasReported || loss == .released { delegate?.store(store, lost: session.name, loss) }
   }
 
+  /// Ends a tenure without a release.
+  func giveUp(_ session: LocalSession, _ reason: Tenure.GiveUpReason) {
+    switch reason {
+    case .anotherHolder:
+      metrics.noteFenced()
+      logger.warning("another gateway has taken a session", [.text("session", session.name)])
+      remove(session, .fenced)
+    case .noHolder where session.isLeaving || isClosing: remove(session, .released)
+    case .noHolder:
+      logger.warning("Redis no longer names this gateway as the holder of a session", [.text("session", session.name)])
+      remove(session, .noHolder)
+    case .mayLackWrites:
+      logger.warning(
+        "a session is given up: Redis may have lost its last entries, and the deadline of this gateway has passed",
+        [.text("session", session.name)])
+      remove(session, .mayLackWrites)
+    }
+  }
+
   private func endHolding(_ session: LocalSession) {
     sessions[session.name]?.phase = .none
     journals[session.index] = nil

@@ -215,10 +215,7 @@ extension RedisStoreDriver {
           if reply.isDone { remove(session, .released) } else { session.tenure.failed(now: now) }
         }
       }
-    case .giveUp:
-      metrics.noteFenced()
-      logger.warning("another gateway has taken a session", [.text("session", session.name)])
-      remove(session, .fenced)
+    case .giveUp(let reason): giveUp(session, reason)
     }
     if case .none = command, beginReplacement(of: session) { advance(session, flight) }
   }

@@ -24,8 +24,18 @@ package struct Tenure: Sendable {
     case stamp(from: String, to: String, counter: UInt32)
     /// Give the session up and name the next holder; report `released` or `failed`.
     case release(history: String, expected: UInt64, to: GatewayID?)
-    /// Another gateway is the holder. Close the socket and forget the session.
-    case giveUp
+    /// Close the socket and forget the session.
+    case giveUp(GiveUpReason)
+  }
+
+  /// Why a tenure ends without a release.
+  package enum GiveUpReason: Hashable, Sendable {
+    /// Another gateway has acquired the session.
+    case anotherHolder
+    /// Redis names no holder: it has executed a release whose reply was lost, or the session was removed.
+    case noHolder
+    /// The deadline has passed, and Redis may have lost the last writes. The next holder records that as a gap.
+    case mayLackWrites
   }
 
   package private(set) var token: HolderToken
@@ -205,7 +215,9 @@ package struct Tenure: Sendable {
     guard let record else { return now >= notBefore ? .read : .none }
     guard record.token == token else {
       // Redis may have lost this gateway's own acquisition.
-      guard !isStamped(record), terms.extend(record.terms, endingAt: record.last.push) else { return .giveUp }
+      guard !isStamped(record), terms.extend(record.terms, endingAt: record.last.push) else {
+        return .giveUp(reason(for: record))
+      }
       return .acquire(adoption(of: record))
     }
     let isLapsed = hasLapsed(heartbeat)
@@ -214,9 +226,8 @@ package struct Tenure: Sendable {
       // gateway.
       guard watch.haveOthersSettled(now: now) else { return .none }
       guard watch.haveOthersReported else {
-        // Redis may have lost the last writes. The next holder records that as a gap.
         return release.isWanted
-          ? .release(history: record.history, expected: record.sequence, to: nil) : .giveUp
+          ? .release(history: record.history, expected: record.sequence, to: nil) : .giveUp(.mayLackWrites)
       }
     }
     if mustReplace || record.sequence != sequence { return .replace(number: newest + 1, over: record) }
@@ -236,6 +247,11 @@ package struct Tenure: Sendable {
     if hasEntries { return append }
     if release.isWanted { return .release(history: history, expected: sequence, to: release.to) }
     return confirmed < sequence && now >= notBefore ? .read : .none
+  }
+
+  /// Why this gateway is not the holder in `record`. A later holder may have released the session again.
+  private func reason(for record: SharedRecord) -> GiveUpReason {
+    record.token == nil && record.terms.last?.term == token.term ? .noHolder : .anotherHolder
   }
 
   /// Acquires the session again with the same token and the same terms.

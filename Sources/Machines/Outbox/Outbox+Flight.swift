@@ -57,9 +57,7 @@ extension Outbox {
 
   /// Returns messages from `sequence` on to the queue although the connection is not blocked: they are sent in the next
   /// turn.
-  package mutating func returnUnsent(from sequence: UInt64) { returnToQueue(from: sequence) }
-
-  private mutating func returnToQueue(from sequence: UInt64) {
+  package mutating func returnToQueue(from sequence: UInt64) {
     let end = takenEnd
     var count = 0
     while takenEnd > writtenEnd, ring[takenEnd - 1].sequence >= sequence {

@@ -11,38 +11,7 @@ import Testing
   /// Output left after a failed write would be flushed again at every turn, forever.
   @Test(arguments: [false, true])
   func discardsOutputAfterAFailedWrite(overTLS: Bool) async throws {
-    let loop = try EventLoop(index: 0)
-    await withCheckedContinuation { done in
-      loop.submit { Attempt(loop: $0, overTLS: overTLS, done: done) }
-    }
-    loop.stop()
-    loop.join()
-  }
-
-  /// Writes to a peer that has reset the connection.
-  private final class Attempt: LoopTask {
-    private let loop: LoopContext
-    private let overTLS: Bool
-    private let done: CheckedContinuation<Void, Never>
-
-    init(loop: LoopContext, overTLS: Bool, done: CheckedContinuation<Void, Never>) {
-      self.loop = loop
-      self.overTLS = overTLS
-      self.done = done
-    }
-
-    func run() async {
-      do { try await write() } catch { Issue.record(error) }
-      done.resume()
-    }
-
-    private func write() async throws {
-      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
-      defer { close(listener) }
-      let address = try Sockets.localAddress(of: listener)
-      let channel = try Sockets.connect(to: address, on: loop, userTimeout: .seconds(30))
-      _ = await channel.writable()
-      let peer = accept(listener, nil, nil)
+    try await withConnection { channel, peer in
       var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
       setsockopt(peer, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
       close(peer)
@@ -72,39 +41,10 @@ import Testing
 
   /// A large message must not delay the other connections of the loop.
   @Test func aFlushPassesAtMostItsLimitToTheKernel() async throws {
-    let loop = try EventLoop(index: 0)
-    await withCheckedContinuation { done in
-      loop.submit { Flushes(loop: $0, done: done) }
-    }
-    loop.stop()
-    loop.join()
-  }
-
-  /// Sends texts and large contents, a part at a time, to a peer that reads.
-  private final class Flushes: LoopTask {
-    private static let limit = 100_000
-    private let loop: LoopContext
-    private let done: CheckedContinuation<Void, Never>
-    private var received: [UInt8] = []
-
-    init(loop: LoopContext, done: CheckedContinuation<Void, Never>) {
-      self.loop = loop
-      self.done = done
-    }
-
-    func run() async {
-      do { try await write() } catch { Issue.record(error) }
-      done.resume()
-    }
-
-    private func write() async throws {
-      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
-      defer { close(listener) }
-      let address = try Sockets.localAddress(of: listener)
-      let channel = try Sockets.connect(to: address, on: loop, userTimeout: .seconds(30))
-      _ = await channel.writable()
-      let peer = accept(listener, nil, nil)
+    try await withConnection { channel, peer in
       defer { close(peer) }
+      let limit = 100_000
+      var received: [UInt8] = []
       let transport = Transport(channel)
       let content = ByteString((0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31) })
       let text = [UInt8](repeating: 0x78, count: 250_000)
@@ -117,16 +57,16 @@ import Testing
       var pauses = 0
       while true {
         let before = transport.unsent
-        let result = transport.flush(atMost: Self.limit)
-        #expect(before - transport.unsent <= Self.limit)
+        let result = transport.flush(atMost: limit)
+        #expect(before - transport.unsent <= limit)
         #expect(transport.end == UInt64(size), "positions do not depend on what was sent")
         #expect(transport.written == UInt64(size - transport.unsent))
-        receive(from: peer)
+        Self.receive(from: peer, into: &received)
         switch result {
         case .done: break
         case .paused:
           pauses += 1
-          #expect(before - transport.unsent == Self.limit)
+          #expect(before - transport.unsent == limit)
           continue
         case .blocked:
           _ = await channel.writable()
@@ -138,17 +78,58 @@ import Testing
       }
       #expect(pauses > 0)
       transport.close()
-      while receive(from: peer, flags: 0) {}
+      while Self.receive(from: peer, into: &received, flags: 0) {}
       #expect(received == text + [UInt8](copying: content.bytes) + Array("end".utf8))
     }
+  }
 
-    /// Reads once. Returns false at the end of the stream.
-    @discardableResult
-    private func receive(from peer: Int32, flags: Int32 = Int32(MSG_DONTWAIT)) -> Bool {
-      var buffer = [UInt8](repeating: 0, count: 1 << 18)
-      let count = recv(peer, &buffer, buffer.count, flags)
-      if count > 0 { received += buffer[..<count] }
-      return count > 0
+  /// Reads once. Returns false at the end of the stream.
+  @discardableResult
+  private static func receive(
+    from peer: Int32, into received: inout [UInt8], flags: Int32 = Int32(MSG_DONTWAIT)
+  ) -> Bool {
+    var buffer = [UInt8](repeating: 0, count: 1 << 18)
+    let count = recv(peer, &buffer, buffer.count, flags)
+    if count > 0 { received += buffer[..<count] }
+    return count > 0
+  }
+
+  /// Runs `body` on a loop, with a channel and the socket of its peer, which `body` closes.
+  private func withConnection(_ body: @escaping @Sendable (Channel, Int32) async throws -> Void) async throws {
+    let loop = try EventLoop(index: 0)
+    await withCheckedContinuation { done in
+      loop.submit { ConnectedTask(loop: $0, body: body, done: done) }
+    }
+    loop.stop()
+    loop.join()
+  }
+
+  private final class ConnectedTask: LoopTask {
+    private let loop: LoopContext
+    private let body: (Channel, Int32) async throws -> Void
+    private let done: CheckedContinuation<Void, Never>
+
+    init(
+      loop: LoopContext, body: @escaping (Channel, Int32) async throws -> Void,
+      done: CheckedContinuation<Void, Never>
+    ) {
+      self.loop = loop
+      self.body = body
+      self.done = done
+    }
+
+    func run() async {
+      do { try await connect() } catch { Issue.record(error) }
+      done.resume()
+    }
+
+    private func connect() async throws {
+      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
+      defer { close(listener) }
+      let address = try Sockets.localAddress(of: listener)
+      let channel = try Sockets.connect(to: address, on: loop, userTimeout: .seconds(30))
+      _ = await channel.writable()
+      try await body(channel, accept(listener, nil, nil))
     }
   }
 }

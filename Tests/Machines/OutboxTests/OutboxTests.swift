@@ -283,7 +283,7 @@ struct OutboxFixture {
     box.post("b", ttl: .zero)
     #expect(box.take(messages: 1) == ["a"])
     // The flush passed to the kernel what one turn may pass. The upstream reads.
-    box.outbox.returnUnsent(from: 1)
+    box.outbox.returnToQueue(from: 1)
     #expect(box.states == "qq")
     #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: false))
     #expect(box.take() == ["a", "b", "c"])

@@ -25,13 +25,22 @@ struct RequestDocument {
   private let members: [(name: String, value: Range<Int>)]
 
   /// Refuses a request by its head, before its content is read.
-  static func check(_ request: borrowing HTTPRequestHead, limit: Int) throws(Problem) {
+  ///
+  /// - Parameter isMergePatch: whether the document is a JSON merge patch (RFC 7396), which has its own type.
+  static func check(
+    _ request: borrowing HTTPRequestHead, limit: Int, isMergePatch: Bool = false
+  ) throws(Problem) {
     if case .length(let count) = request.framing, count > limit { throw tooLarge(limit) }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
-    guard let type = HTTPMediaType(value), type.mayBeDocument() else {
-      throw Problem(
-        .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use \(HTTPMediaType.documentTypes)")
+    if let type = HTTPMediaType(value),
+      type.mayBeDocument() || isMergePatch && type.is("application", "merge-patch+json")
+    {
+      return
     }
+    throw Problem(
+      .unsupportedMediaType,
+      "Content-Type '\(value.excerpt())' is not supported: use \(isMergePatch ? "application/merge-patch+json, " : "")\(HTTPMediaType.documentTypes)"
+    )
   }
 
   /// - Parameter accepted: the names of the accepted members.

@@ -70,7 +70,7 @@ struct Route {
         try RequestDocument.check(head, limit: limit)
         return RequestBody(head.framing, limit: limit)
       case .change:
-        try SessionChange.check(head)
+        try RequestDocument.check(head, limit: SessionChange.limit, isMergePatch: true)
         return RequestBody(head.framing, limit: SessionChange.limit)
       }
     }

@@ -110,7 +110,7 @@ final class OutboxPump: TimerTarget {
       armTimer(includesPermits: false)
     case .paused(let returned?):
       // The upstream reads, so messages that must be sent at once wait for the next turn, and do not expire.
-      handle.update { $0.outbox.returnUnsent(from: returned.sequence) }
+      handle.update { $0.outbox.returnToQueue(from: returned.sequence) }
     case .done, .paused(nil), .failed: break
     }
     if let sent {

@@ -76,7 +76,7 @@ struct MemoryBudget: Equatable {
     let copies = isShared ? 2 : 1
     let kept = Self.product(copies, Self.sum(configured.map(\.retention.bytes)))
     let total = Self.product(copies, settings.delivery.totalBytes)
-    // Sessions that clients create can use all of the total.
+    // Sessions that clients create can use the whole of `delivery.total_bytes`.
     parts.append(
       settings.profiles.isEmpty && kept <= total
         ? Part(setting: "delivery.bytes", bytes: kept) : Part(setting: "delivery.total_bytes", bytes: total))

@@ -157,8 +157,8 @@ extension CommonState {
 /// A request for the document of a session, forwarded to its holder. This gateway adds its own part.
 final class HeldDocumentRequest: WaitingRequest {
   /// How long a client that reads the state of a session waits for the holder. The holder does not respond in time if
-  /// it is stopped, or if packets are lost. In that case, the client gets what this gateway knows. If no holder is
-  /// known, or if the holder refuses or loses the connection, the client gets that at once
+  /// it is stopped, or if packets are lost. In that case, the client gets what this gateway knows. The client gets the
+  /// same at once if no holder is known, or if the holder refuses or loses the connection
   /// (`ForwardingRepetition.optional`). The time is longer than a busy holder takes, and shorter than the timeouts of
   /// probes and dashboards, which are a second or more.
   private static var patience: TimeSpan { .milliseconds(800) }

@@ -26,7 +26,7 @@ extension HTTPConnection {
 
   /// Records the request whose head has been read.
   func recordRequest(in access: AccessRecord) {
-    // Otherwise most of the log would be probes.
+    // Requests of probes and for metrics are not recorded, since they would be most of the log.
     guard worker.application.isClientRequest(http.request, on: listener) else { return }
     access.begin(at: worker.loop.now)
     access.describe(http.request, route: worker.application.route(of: http.request))

@@ -156,7 +156,7 @@ extension HTTPConnection {
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
     if deferredParts > 0 {
-      // The deferred responses have responders of their own.
+      // `sendDeferred` changes `responder`, which belongs to the responses in `output`.
       let responder = worker.responder
       worker.sendDeferred()
       worker.responder = channel.isClosed ? 0 : responder

@@ -13,8 +13,8 @@ package final class Forwarder {
   /// The number of notifiers, which requests use in turn; a power of two. A request needs no notifier of its own, and
   /// an outcome wakes only few other requests.
   private static var laneCount: Int { 64 }
-  /// Above this number of addresses, addresses without a connection are dropped. Without that, the number would grow,
-  /// since a gateway that replaces another gateway may have a new address.
+  /// Above this number of addresses, addresses without a connection are dropped. Without this limit, the number would
+  /// grow, since a gateway that replaces another gateway may have a new address.
   private static var addressesKept: Int { 64 }
 
   package let network: PeerNetwork

@@ -144,7 +144,8 @@ package struct StreamPart {
 /// The outcome of a change of the list.
 package enum DefinitionReply {
   case done(version: [UInt8])
-  /// The list has another definition of the session; empty if it has none. `version` is nil if there is no list.
+  /// The list has another definition of the session, whose text is the first value; empty if the list has no
+  /// definition. `version` is nil if there is no list.
   case other([UInt8], version: [UInt8]?)
   case removed
   case tooMany

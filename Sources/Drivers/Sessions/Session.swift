@@ -464,8 +464,8 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
 
   func timerFired(_ token: Int) {
     guard let session, session.keepOpen(at: loop.now) else { return }
-    // Later pushes with the same key may have waited for the expired pushes. For readers of consumers, expired pushes
-    // are a gap.
+    // Consumers may have new pushes now: with `order_by`, a later push waits for an earlier push with the same key,
+    // which may have expired. Readers of consumers also get a gap for expired pushes.
     if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
     session.upstream.expireCalls(now: loop.now)
     session.keepFollowing(at: loop.now)

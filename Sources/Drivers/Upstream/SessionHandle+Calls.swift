@@ -78,8 +78,8 @@ extension SessionHandle {
     return receipt
   }
 
-  /// Whether a call has an outcome that its client can collect and has not collected yet. An outcome whose confirmation
-  /// is withheld cannot be collected until the change is stored, unless the store has failed.
+  /// Whether a call has an outcome that its client can collect and has not collected yet. If the request has changed
+  /// the subscriptions, its outcome cannot be collected before this change is stored, unless the store has failed.
   package func isOver(_ call: RegisteredCall) -> Bool {
     guarded.withLock { guarded in
       guarded.calls.isOver(call.id)

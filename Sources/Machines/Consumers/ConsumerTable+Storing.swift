@@ -97,7 +97,8 @@ extension ConsumerTable.Consumer {
     var present = progress(epoch)
     present.unused = storedUnused
     let isMoved = stored != present
-    // If the consumer was used since the last stored change, it must not be removed too early after a restart.
+    // A use since the last stored change is stored at once: with the old value, the consumer would be removed too early
+    // after a restart.
     let isDue = unused < storedUnused || .milliseconds(unused - storedUnused) >= settings.unusedStep
     guard isMoved || isDue else { return changes }
     present.unused = unused

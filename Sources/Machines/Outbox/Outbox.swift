@@ -388,7 +388,7 @@ package struct Outbox: Sendable {
       guard let size = ring[position].payload?.count else { continue }
       let current = Sent(sequence: ring[position].sequence, size: size)
       if first == nil { first = current.sequence }
-      // A message need not be recorded if the next is at least as large.
+      // A message need not be recorded in `largest` if the next message is at least as large.
       if last.size > size { recordSent(last) }
       last = current
       if ring[position].hasReply { hasReplies = true }

@@ -48,7 +48,8 @@ package struct URLTemplate: Hashable, Sendable {
   /// Returns the URL with these values. In path and query they are percent-encoded.
   package func url(_ values: [String: String]) throws(VariableError) -> WebSocketURL {
     for name in host.variables.sorted() {
-      // Other characters could end the host, and begin a port, a path or another host.
+      // Only the characters of names are accepted. Other characters could end the host, and begin a port, a path or
+      // another host.
       guard let value = values[name], Self.isName(value) else {
         throw VariableError(
           "variable '\(name)' is part of the host, and must consist of letters, digits, dots and inner hyphens")

@@ -199,8 +199,8 @@ package struct DefinitionList: Sendable {
     for (name, text) in page where !name.isEmpty {
       let name = name.span.text()
       let definition = SessionDefinition(text.span)
-      // A session that was removed is not marked as seen: it may hide a later session of this name, which Redis has
-      // lost.
+      // A session that was removed is not marked as seen. `entries` may have a later session of the same name, which
+      // Redis has lost, and which must count as missing.
       if definition.map(hasRemoved) != true { reading.seen.insert(name) }
       if let definition {
         changes += define(name, definition)

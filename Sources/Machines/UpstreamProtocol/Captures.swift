@@ -117,7 +117,8 @@ struct Captures: Sendable {
   private mutating func capture(_ value: CapturedValue, _ rule: CaptureRule, _ index: Int) {
     let bit: UInt32 = 1 << UInt32(index)
     defer { (inMessage, inConnection) = (inMessage | bit, inConnection | bit) }
-    // A kept value is news when the connection repeats it, for example as the interval of its heartbeats.
+    // A value that was kept from an earlier connection is reported even if this connection sends an equal value: the
+    // value may be, for example, the interval of this connection's heartbeats.
     guard values[rule.name] != value || inConnection & bit == 0 else { return }
     values[rule.name] = value
     news.changed[rule.name] = value

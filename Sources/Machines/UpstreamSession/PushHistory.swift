@@ -7,7 +7,7 @@ package struct PushHistory: Sendable {
   /// If about this many other pushes arrive between two equal pushes, the repetition is missed.
   package static let recentPushes = 1_024
   package static let repeatedPushes = 256
-  /// After this many pushes, the upstream is assumed to send more than responses.
+  /// From this number of pushes on, the upstream is assumed to send also pushes that are not responses.
   package static let minimumPushes = 16
 
   /// The two tables take 10 KiB. They are allocated when the first push is recorded.

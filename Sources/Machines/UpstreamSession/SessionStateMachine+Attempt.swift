@@ -230,8 +230,8 @@ extension SessionStateMachine {
   ) {
     var connection = old
     connection.replaceAt = next
-    // During the replacement, no arriving byte has ended a quiet period. If the connection is still quiet, the next
-    // check reports that.
+    // A quiet period may have begun before the replacement. During the replacement, arriving bytes do not end it, so it
+    // is ended here. If the connection is still quiet, the next check reports that.
     _ = connection.liveness.endQuiet()
     move(to: .ready(connection), because: cause, successor, now: now, &actions)
   }

@@ -54,7 +54,7 @@ final class HeldPeerRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let session: Session
   private let api: API
-  /// Whether the request itself writes the response. Otherwise it is abandoned, because the session has left.
+  /// Whether the request itself writes the response. If not, it is abandoned, because the session is no longer local.
   private var canFinish = false
 
   init(_ request: any WaitingRequest, _ session: Session, _ api: API) {
@@ -86,8 +86,8 @@ final class HeldPeerRequest: WaitingRequest {
     let residue = request.residue
     if canFinish {
       request.finish(at: now, into: &response)
-      // If the session has left, its loss may be the reason why the request was refused, so the peer must try the next
-      // holder.
+      // If the session is no longer local, its loss may be the reason why the request was refused, so the peer must try
+      // the next holder.
       guard session.hasLeft, !response.refusal.isEmpty else { return }
     } else {
       request.abandon()

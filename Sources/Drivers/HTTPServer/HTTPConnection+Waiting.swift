@@ -69,9 +69,9 @@ extension HTTPConnection {
 
   /// Called before each wait. Returns false when it is time to respond or the connection is closed.
   ///
-  /// A wake-up removes the registration, even if input from the client ended the same wait first, so an old
-  /// registration may be void. Therefore every wait registers again and then advances once more. If the request now
-  /// waits for another notifier, this is repeated.
+  /// A notification removes the registration, even if input from the client has already ended that wait. So the
+  /// registration of an earlier wait may be void. Therefore every wait registers again and then advances once more. If
+  /// the request now waits for another notifier, this is repeated.
   @inline(never)
   func canWait() -> Bool {
     guard !channel.isClosed, receiveWhileHeld(), !isReady else { return false }

@@ -80,8 +80,8 @@ package final class RetentionBudget: Sendable {
   /// Called when the requested trim begins. A later append may request the next trim.
   func trimBegins() { isTrimming.store(false, ordering: .releasing) }
 
-  /// Called when the trim is complete. If the trim could not free enough, the threshold rises. Without that, each push
-  /// would cause a useless pass over all sessions.
+  /// Called when the trim is complete. If the trim could not free enough, the threshold rises. Without the higher
+  /// threshold, each push would cause a useless pass over all sessions.
   func trimEnds() {
     let bytes = bytes
     threshold.store(bytes > limit ? bytes + max(1, limit / Self.slack) : limit, ordering: .relaxed)

@@ -43,7 +43,7 @@ package struct EngineIOPacket: Equatable, Sendable {
     guard !text.isEmpty else { throw .unknownEnginePacket }
     if text[0] == UInt8(ascii: "b") {
       var start = 1
-      // In version 3, the type of the packet follows.
+      // In version 3, the type of the packet follows the `b`.
       if version == .three {
         guard text.count > 1, text[1] == UInt8(ascii: "4") else { throw .unknownEnginePacket }
         start = 2

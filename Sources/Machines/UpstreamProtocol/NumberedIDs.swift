@@ -20,8 +20,8 @@ package struct NumberedIDs: Sendable {
   static var largest: UInt32 { UInt32(Int32.max) }
   /// The connection is replaced when only this many numbers are left.
   private static var reserve: UInt32 { 65_536 }
-  /// Maximum number of entries in `calls`. Fewer calls than this can wait for a reply or be remembered after a timeout.
-  /// So above this number, some entries are of no use and can be forgotten.
+  /// Maximum number of entries in `calls`. The calls that wait for a reply, or are remembered after a timeout, are
+  /// always fewer than this. So above this number, some entries are of no use and can be forgotten.
   static var limit: Int { 16_384 }
 
   init(_ correlation: Correlation, after last: UInt32 = 0) {

@@ -38,8 +38,8 @@ package struct ControlGroup {
     return limits.compactMap { Int($0) }.filter { (1..<Self.noLimit).contains($0) }.min()
   }
 
-  /// A number of bytes above which there is no limit: version 1 reports 'no limit' as the largest number of pages. No
-  /// machine has this much memory.
+  /// A larger number of bytes means that there is no limit: version 1 reports 'no limit' as the largest number of
+  /// pages. No machine has this much memory.
   private static let noLimit = 1 << 60
 
   /// `"max 100000"` is no limit; `"150000 100000"` is 1.5 processors.

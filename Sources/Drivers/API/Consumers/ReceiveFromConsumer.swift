@@ -80,7 +80,7 @@ struct PendingReceive {
   let deadline: MonotonicTime
   /// Whether the request acknowledges pushes of an earlier receive.
   let acknowledges: Bool
-  /// The ticket of the acknowledgement; nil if there is no acknowledgement that may still be unstored.
+  /// The ticket of the acknowledgement; nil if the request acknowledges nothing, or if its acknowledgement is stored.
   var acknowledgement: JournalTicket?
 
   mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }

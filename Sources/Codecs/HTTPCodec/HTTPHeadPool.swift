@@ -53,8 +53,8 @@ package final class HTTPHeadPool {
   func lendInput(to input: inout ByteQueue) { swap(&spareInput, &input) }
 
   /// Takes the memory of `input`, unless the bytes in it need that memory. Bytes that fit into a much smaller buffer
-  /// are moved to such a buffer. Otherwise, a client that has sent one byte of its next request would keep the memory
-  /// of a large read until that request is complete.
+  /// are moved to such a buffer. Without this move, a client that has sent one byte of its next request would keep the
+  /// memory of a large read until that request is complete.
   func takeInput(from input: inout ByteQueue) {
     guard !input.isEmpty else { return takeMemory(of: &input) }
     guard input.allocatedBytes >= 2 * max(input.count, Self.smallestInput) else { return }

@@ -42,7 +42,7 @@ extension API {
 
   /// Throws 429 if the client of the request may send no message now.
   func checkMessages(in context: RequestContext?) throws(Problem) {
-    // If another gateway repeats the request, it may already be accepted.
+    // A request that another gateway repeats may already be accepted, so it must not be refused here.
     guard let context, !context.isForwarded, let client = context.client else { return }
     try common.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
   }

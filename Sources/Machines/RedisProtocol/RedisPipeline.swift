@@ -31,7 +31,8 @@ package struct RedisPipeline {
   /// The rate that every usual connection reaches in each direction, in bytes per second. The timeout of a command is
   /// extended by the time that this rate needs for the command, the pending output before it, and the replies that
   /// arrive while the command is pending. On a slower connection, the timeout restarts whenever TCP acknowledges bytes
-  /// of the oldest command, or bytes of a reply arrive. Otherwise, one large message would end each new connection.
+  /// of the oldest command, or bytes of a reply arrive. Without these restarts, one large message would end each new
+  /// connection.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {

@@ -368,8 +368,8 @@ final class StoreWriter {
     notifyAll()
   }
 
-  /// Stores all entries that were taken from the queue. A message that was withdrawn before is stored only together
-  /// with its withdrawal, because its client has got an error.
+  /// Stores all entries that were taken from the queue. A message that was withdrawn while the store did not work is
+  /// stored only together with its withdrawal, because its client has got an error.
   private func recover() {
     do throws(SQLiteDatabase.Failure) {
       if let file {

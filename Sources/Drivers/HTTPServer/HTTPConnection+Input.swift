@@ -46,8 +46,9 @@ extension HTTPConnection: InputTarget {
     return phase.idleStart.map { min(deadline, max($0 + HTTPWorker.drainIdle, end)) } ?? deadline
   }
 
-  /// During the wait of `receive()`, does the work that `serve()` would do after it, as long as the next wait would
-  /// also be for input or new data. So the usual request, and the usual batch of a stream, do not resume the task.
+  /// Called during the wait of `receive()`. Does the work that `serve()` would do after the wait, as long as the next
+  /// wait would also be for input or new data. So the usual request, and the usual batch of a stream, do not resume the
+  /// task.
   func processInput() -> Bool {
     isIdleWait = false
     while true {

@@ -37,8 +37,8 @@ package final class HTTPServer: Sendable {
   let pendingBodies: ProcessTotal
   package let accessLog: AccessLog
   let refusalLog = LogLineLimiter()
-  /// The TLS handshakes in progress. OpenSSL allocates the size that a client's first message announces before the
-  /// message has arrived, so even a handshake that has only begun may cost 120 KiB.
+  /// The TLS handshakes in progress. A client's first message announces its size, and OpenSSL allocates this size
+  /// before the message has arrived. So even a handshake that has only begun may cost 120 KiB.
   let handshakes: ProcessTotal
   /// Maximum number of handshakes in progress, which need up to 240 MiB together. In normal operation there are fewer:
   /// handshakes take one or two round trips, and their computations limit how many can begin in that time.

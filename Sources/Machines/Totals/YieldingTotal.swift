@@ -1,9 +1,9 @@
 /// A total whose parts can be taken back, such as the memory for bodies that clients are sending.
 ///
 /// One client may use the whole total while no other client needs a part. If the total exceeds its limit, one part
-/// yields. It is the oldest part of the address that uses the most, among the addresses of the principal that uses the
-/// most. Clients without credentials count as one principal, and their addresses decide. So a client that uses less
-/// than others keeps its parts, however many parts others have.
+/// yields. Among the addresses of the principal that uses the most, the address that uses the most is chosen. Its
+/// oldest part yields. Clients without credentials count as one principal, and their addresses decide. So a client that
+/// uses less than others keeps its parts, however many parts others have.
 package struct YieldingTotal<Part: Sendable>: Sendable {
   /// Identifies a part until it is removed or yields. Afterwards the handle never becomes valid again.
   package struct Handle: Equatable, Sendable {

@@ -117,8 +117,8 @@ struct Captures: Sendable {
   private mutating func capture(_ value: CapturedValue, _ rule: CaptureRule, _ index: Int) {
     let bit: UInt32 = 1 << UInt32(index)
     defer { (inMessage, inConnection) = (inMessage | bit, inConnection | bit) }
-    // A value that was kept from an earlier connection is reported even if this connection sends an equal value: the
-    // value may be, for example, the interval of this connection's heartbeats.
+    // The first value of a connection is reported even if it equals the value that was kept from an earlier connection.
+    // It may be, for example, the interval of this connection's heartbeats.
     guard values[rule.name] != value || inConnection & bit == 0 else { return }
     values[rule.name] = value
     news.changed[rule.name] = value

@@ -5,8 +5,8 @@ import Inbox
 /// Writes messages as single lines: line breaks between the tokens of JSON become spaces.
 ///
 /// Each loop has its own object. The object keeps the single-line form of the last large message that had line breaks.
-/// So all streams send the message from one copy, whatever their format, topics and positions. This needs the memory of
-/// one push.
+/// So all streams send the message from one copy, whatever their format, topics and positions. The copy needs the
+/// memory of one push.
 struct SingleLines {
   /// The single-line form of smaller messages is not kept, since they are copied with their batch.
   private static var smallestKept: Int { StreamLimits.batchBytes }

@@ -43,8 +43,8 @@ protocol Endpoint: SendableMetatype {
   static func store(_ input: consuming Input) -> StoredInput
   static func restore(_ input: StoredInput) -> Input?
 
-  // The functions that the API calls. Their implementations below call the functions above. They are requirements, so
-  // that the compiler specialises them for each endpoint.
+  // The functions that the API calls. They are requirements of the protocol, so that the compiler specialises them for
+  // each endpoint. Their implementations below call the functions above.
 
   static func accept(
     _ head: borrowing HTTPRequestHead, _ variable: Span<UInt8>, _ request: ReceivedRequest, _ api: API

@@ -62,7 +62,7 @@ struct DescriptorBudget: Equatable {
     management: Int, hasPeers: Bool = false
   ) {
     let all = limit - inUse - loops
-    // If the limit on open files is low, connections with peers get at most a quarter of it for each direction.
+    // If the limit on open files is low, connections with peers get at most a quarter of `all` for each direction.
     peers = hasPeers ? min(Self.connectionsWithPeers, max(loops, all / 4)) : 0
     let reserved =
       Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + (hasPeers ? 2 * peers + Self.redis : 0)

@@ -35,8 +35,9 @@ package final class AccessState: Sendable {
   }
 
   /// Returns the reaches of the management listeners that serve the API without credentials. A management listener does
-  /// so only if every program that can reach it can also reach a listener for clients. Otherwise it would open the API
-  /// to programs that a directory, a firewall or a client certificate is meant to keep out.
+  /// so only if every program that can reach it can also reach a listener for clients. A listener that more programs
+  /// can reach would open the API to programs that a directory, a firewall or a client certificate is meant to keep
+  /// out.
   ///
   /// A listener that other machines can reach never serves the API without credentials: a firewall may restrict only
   /// the clients' port.

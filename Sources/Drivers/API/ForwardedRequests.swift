@@ -9,7 +9,7 @@ import Peers
 import Reactor
 import Sessions
 
-/// A request that must be forwarded, or may have to be, with everything that its head states.
+/// A request that must be forwarded, or may have to be forwarded: the values from its head with which it is forwarded.
 struct RequestToForward {
   let session: Session
   let method: HTTPMethod

@@ -139,8 +139,8 @@ extension HTTPConnection: InputTarget {
 
   // MARK: Timeout and lingering close
 
-  /// Handles a passed deadline: ends the request, with a 408 if a response is still possible, and does not wait for its
-  /// remainder. Returns false if no request has begun; then there is no response.
+  /// Handles a passed deadline: ends the request, with a 408 if a response is still possible, and does not wait for the
+  /// rest of the request. Returns false if no request has begun; then there is no response.
   @inline(never)
   func timeOut() -> Bool {
     if http.isIdle { return false }

@@ -9,8 +9,8 @@ import Threading
 
 /// Writing responses and sending them at the pace of the client.
 extension HTTPConnection {
-  /// Maximum size of a rendering that is kept for further requests, in bytes. A larger response is rendered for each
-  /// request; only its content is kept, once.
+  /// Maximum size of a rendering that is kept for further requests, in bytes. A larger response is rendered again for
+  /// each request; all these renderings share the content.
   private static var largestRendering: Int { 256 * 1024 }
 
   /// Lets `write` append to the responses collected in this turn.
@@ -128,7 +128,7 @@ extension HTTPConnection {
       if let layers, layers.isSecure { return sendDeferred(bytes, through: layers) }
       switch channel.send(bytes) {
       case .bytes(let count) where count == bytes.count:
-        // The access record does not know which responses are in which part.
+        // The access record cannot assign responses to parts, so it reports all responses after the last part.
         if access != nil, deferredParts == 0 { reportSent() }
         return
       case .bytes(let count): sent = count

@@ -143,8 +143,8 @@ final class HTTPConnection: LoopTask {
   }
 
   /// Only this function and its callees `receive`, `flush` and `linger` wait. All other code runs synchronously between
-  /// two waits or during one (`processInput`). That keeps the frames of a held poll or stream, its largest cost, within
-  /// one slab of the task allocator (1 KiB).
+  /// two waits or during one (`processInput`). So the frames of a held poll or stream fit into one slab of the task
+  /// allocator (1 KiB). These frames are the largest part of the memory of a held poll or stream.
   private func serve() async {
     while !channel.isClosed {
       let need = openNeed.take() ?? advance()

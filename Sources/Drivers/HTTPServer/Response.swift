@@ -18,8 +18,9 @@ package struct Response: ~Copyable {
   package var prepared: PreparedResponse?
   /// Log fields for a refused request. The server adds the id, the method, the path and the client.
   package var refusal: [LogField] = []
-  /// The id of the request in the response and the log. If the client has sent a valid `X-Request-Id`, the server sets
-  /// this id. If not, the application sets it, provided that the response contains an id. `reset()` keeps the id.
+  /// The request's id, which is written into the response and the log. It is the `X-Request-Id` of the client if this
+  /// field is valid; the server copies it. If not, the application makes an id, but only for a response that contains
+  /// an id. `reset()` keeps the id.
   package var requestID = ByteQueue()
 
   /// Whether a stream ends without a last chunk, by the end of its connection.
@@ -28,8 +29,8 @@ package struct Response: ~Copyable {
   /// Whether the connection is closed after the response.
   package var closesConnection = false
 
-  /// A hash of the principal for which the response is counted while its client does not read it; 0 without
-  /// credentials.
+  /// A hash of the principal that sent the request; 0 without credentials. As long as the client has not read the
+  /// response, the bytes of the response are counted for this principal.
   package var principal: UInt64 = 0
 
   package init() {}

@@ -431,8 +431,8 @@ package final class ConcurrentConsumers: Sendable {
     state.withLock { state in
       state.table.withdraw(batch, of: name, now: now, inbox)
       submit(&state)
-      // These leases were not among the deadlines of the timer. Without them, the consumer may be idle, and then it has
-      // a deadline.
+      // The timer did not count these leases as deadlines. When they are taken back, the consumer may become idle. The
+      // time at which an idle consumer is removed is a deadline of the timer.
       if let next = state.table.nextDeadline() { state.lowerAlarm(to: next) }
     }
     pushed()

@@ -51,7 +51,8 @@ package final class PreparedSettings: Sendable {
   }
 
   /// The client identity: a digest of the values that identify this gateway to the server
-  /// (`UpstreamSettings.isSameClient`). It is stored, so every process computes the same digest.
+  /// (`UpstreamSettings.isSameClient`). Every process computes the same digest from the same values, since the digest
+  /// is stored and compared with the digest of a later process.
   let client: [UInt8]
 
   private init(

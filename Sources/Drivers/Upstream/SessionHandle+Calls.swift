@@ -275,8 +275,8 @@ extension SessionHandle.Guarded {
   }
 
   /// The signal that must be notified after a reply. The reply may have confirmed the last message of an earlier
-  /// sending connection, so that queued messages, which waited for that, can be sent. The reply may also have ended the
-  /// last call that a shutdown waits for.
+  /// sending connection. Queued messages wait for this confirmation and can be sent now. The reply may also have ended
+  /// the last call that a shutdown waits for.
   fileprivate var signalAfterReply: Signal? {
     outbox.retiringConnection != nil && outbox.hasWaiting ? signal : signalOfLastCall
   }

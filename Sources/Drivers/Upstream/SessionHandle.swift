@@ -466,7 +466,7 @@ package final class SessionHandle: Sendable {
     logLosses()
   }
 
-  /// Logs how many messages have ended since the last call although they may not have arrived.
+  /// Logs how many messages were lost, or may have been lost, since the last call.
   func logLosses() {
     let (losses, status) = guarded.withLock { ($0.outbox.takeLosses(), $0.status) }
     guard !losses.isEmpty else { return }
@@ -478,8 +478,8 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
-  /// Applies new settings by a new connection, which replaces the current connection. The connection is replaced even
-  /// if the settings are equal, since they may refer to certificates and credentials that have changed.
+  /// Applies new settings: a new connection with these settings replaces the current connection. The connection is
+  /// replaced even if the settings are equal, since they may refer to certificates and credentials that have changed.
   package func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     guarded.withLock { guarded in
       guarded.correlation = settings.value.conventions.correlation

@@ -143,7 +143,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Whether the entry of a gateway has not changed in the present history for its `lease` and for the `lease` of this
-  /// gateway. Such a gateway has no valid deadline.
+  /// gateway. The deadline until which such a gateway may act as a holder has passed.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
     let seen = gateways[gateway]
     return hasEntries && now >= (seen?.since ?? since) + max(times.lease, seen?.lease ?? longestLease)

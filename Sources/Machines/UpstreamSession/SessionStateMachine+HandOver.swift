@@ -207,8 +207,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Drops a predecessor that is still closing while another connection than its successor opens. If the predecessor
-  /// were kept, pushes would be delivered twice.
+  /// Drops a predecessor that is still closing after its successor has ended, when a new connection opens. If the
+  /// predecessor were kept, pushes would be delivered twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }
     if let generation = old.generation { actions.append(.discard(generation)) }

@@ -90,7 +90,8 @@ extension SessionHandle {
   /// The client collects the outcome of its call, once. A call without an outcome has timed out: a late reply is kept
   /// for the principal `caller`.
   ///
-  /// If the upstream gets numbers, also returns the number under which the request was sent.
+  /// If the ids of calls are replaced by numbers (`NumberedIDs`), also returns the number with which the request was
+  /// sent.
   package func finish(
     _ call: RegisteredCall, for caller: String, now: MonotonicTime
   ) -> (outcome: CallTable.Outcome, number: UInt32?) {

@@ -24,7 +24,7 @@ package struct PrimarySearch: Sendable {
     return settings
   }
 
-  /// A connection that was ready for less than this does not reset the waits. Otherwise, a server that drops
+  /// A connection that was ready for less than this does not reset the waits. If it did, a server that drops
   /// connections at once would be flooded with attempts.
   package static var stableAfter: TimeSpan { .seconds(1) }
 

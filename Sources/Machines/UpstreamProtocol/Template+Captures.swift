@@ -6,18 +6,18 @@ import JSONCodec
 enum CapturePlace: Hashable, Sendable {
   /// Inside another placeholder, which encodes the value.
   case encoded
-  /// Inside a string of a JSON message: escaped.
+  /// Inside a string of a JSON message, or between quotation marks in another message: escaped.
   case string
   /// Elsewhere in a JSON message: a JSON value. A text gets quotation marks.
   case value
-  /// Outside the strings of another message with quotation marks. The value must not contain quotation marks.
+  /// Outside the quotation marks of a message that is not JSON. The value must not contain quotation marks.
   case unquoted
-  /// Like `unquoted`, in a message with braces or brackets. The value must not contain braces, brackets or commas
-  /// either.
+  /// Like `unquoted`, in a message with braces or brackets that is not JSON. The value must not contain braces,
+  /// brackets or commas either.
   case bracketed
   /// In an XML message: escaped.
   case xml
-  /// In a message without quotation marks.
+  /// In a message without quotation marks, braces and brackets.
   case plain
 
   func write(_ value: CapturedValue, of name: String, into output: inout ByteQueue) throws(TemplateError) {

@@ -114,8 +114,9 @@ extension CommonState {
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? PeerNetwork.Limits.longestRetention : IdempotencyTable.retention
       let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.forwarder) == isForwarded }
-      // `restore` requires an order that holds only if all keys have about the same lifetime. The ids of a gateway with
-      // a longer lease are remembered for longer, and delay the removal of other ids.
+      // The table removes expired keys in the order in which they were added, so a key with a longer lifetime delays
+      // the removal of the keys behind it. The limit `lifetime` keeps this delay short. Only the ids of a gateway with
+      // a longer lease delay other ids.
       var restored = ofTable.map { (stored: $0.stored, end: now + min($0.rest, lifetime)) }[...]
       // The lock is released after each part, so that requests of other sessions can use the table. This session is not
       // served yet.

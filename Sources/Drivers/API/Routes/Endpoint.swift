@@ -4,14 +4,14 @@ import HTTPCodec
 import HTTPServer
 import Sessions
 
-/// An operation of the API: its row in the table of routes, and two functions. `read` reads everything that the head of
-/// a request states, and `execute` responds when the content has arrived.
+/// An operation of the API: its row in the table of routes, and two functions. `read` reads the parameters and fields
+/// in the head of a request, and `execute` responds when the content has arrived.
 ///
 /// An endpoint is a type without values. The table has its metatype, so a call goes through the witness table of a
 /// concrete type: nothing is generic at run time, and nothing is allocated. A class per endpoint that is generic over
 /// `Input` would not be specialised, since its methods would be called through its base class.
 protocol Endpoint: SendableMetatype {
-  /// What the head of a request states.
+  /// The values that `read` has read from the head of a request.
   associatedtype Input = Void
 
   static var route: Route { get }

@@ -242,9 +242,10 @@ extension SessionDriver {
     }
   }
 
-  /// Forgets the state and the kept values of the last connection. The next connection identifies itself as another
-  /// client or leads to another server, and neither may get them. If the report of a loss was delayed, the loss is now
-  /// definite: the next connection may resume, but does not get the pushes of this client.
+  /// Forgets the state and the kept values of the last connection. Called when the next connection identifies itself as
+  /// another client or leads to another server. This connection must not send the state and the values. If the report
+  /// of a loss was delayed, the loss is now definite: the next connection may resume, but does not get the pushes of
+  /// this client.
   func forgetClient() {
     if continuity.stateLost() { sink.connectionLost() }
     runner.forgetState()

@@ -38,9 +38,9 @@ package final class PeerNetwork: Sendable {
     /// contents are kept so that they can be sent again. Above this size, further requests with content are refused.
     package var requestBytes = 256 << 20
     /// Maximum size of the contents of responses that one client is receiving, in bytes (`Reserve`), and so of each
-    /// response. Above this size, the rest of a response of more than 64 KiB is not received, so its request has no
-    /// outcome, or may be repeated. The value must not be smaller than the largest response
-    /// (`GatewaySettings.peerResponseBytes`).
+    /// response. Above this size, the rest of a response of more than 64 KiB is not received. The outcome of its
+    /// request is then `unknown`, or `unavailable` if repeating the request is harmless. The value must not be smaller
+    /// than the largest response (`GatewaySettings.peerResponseBytes`).
     package var responseBytes = 256 << 20
     /// How long a request is repeated under the same id. This is longer than a take-over and `patience` together.
     package var recognition = TimeSpan.seconds(15)

@@ -36,8 +36,8 @@ struct TailOutput {
     if let data = line.text("data_base64") {
       parts.append(colored("base64", .dim) + " " + Terminal.oneLine(data))
     } else {
-      // If the push is a text message, a string is shown without quotes and escapes. If it is JSON that consists of a
-      // string, it is shown as it is.
+      // The payload of a text message is shown without quotes and escapes. A JSON payload is shown as it is, even if it
+      // is a single string.
       let data = line.text("type") == "text" ? line.text("data") : line.json("data")
       parts.append(Terminal.oneLine(data ?? ""))
     }

@@ -139,14 +139,6 @@ let package = Package(
         "Submissions",
         "Metrics", "Logging",
       ]),
-    target(
-      .system, "Configuration",
-      [
-        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
-        "UpstreamProtocol",
-        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal", "RedisProtocol", "Access",
-        "Host", "TLSEngine", "Logging",
-      ]),
 
     // Drivers: they do.
     target(
@@ -161,8 +153,17 @@ let package = Package(
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
         "TLSEngine", "Continuity", "Idempotency", "Journal", "JournalCoding", "Events", "UpstreamProtocol",
         "Profiles", "UpstreamSession", "Outbox",
-        "Calls", "Totals", "RouteNetlink", "Host", "Reactor", "Configuration", "Metrics", "Logging", "Dialing",
+        "Calls", "Totals", "RouteNetlink", "Host", "Reactor", "Metrics", "Logging", "Dialing",
       ], settings: hottest),
+    // Every setting, declared once.
+    .target(
+      name: "Configuration",
+      dependencies: [
+        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
+        "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal",
+        "RedisProtocol", "Access", "Host", "TLSEngine", "Logging", "Upstream",
+      ],
+      swiftSettings: strict),
     target(
       .drivers, "Redis",
       ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Host", "Reactor", "TLSEngine", "Dialing"]),
@@ -227,7 +228,7 @@ let package = Package(
       name: "drawbridge",
       dependencies: [
         "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "TLSEngine", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host", "Reactor", "Store",
+        "TLSEngine", "Upstream", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host", "Reactor", "Store",
       ],
       // The files of config/profiles, by symbolic links.
       resources: profiles.map { .embedInCode("Profiles/\($0).yaml") },
@@ -285,13 +286,6 @@ let package = Package(
       name: "TLSSupport", dependencies: ["COpenSSL", "TLSEngine"], path: "Tests/System/TLSSupport", swiftSettings: tests
     ),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests", "TLSSupport"]),
-    tested(
-      .system, "Configuration",
-      [
-        "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Journal", "UpstreamProtocol",
-        "UpstreamSession",
-        "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Host", "Reactor", "TLSEngine", "Logging",
-      ]),
     tested(.system, "Metrics"),
     tested(.system, "Logging", ["ByteStreams"]),
     // A file system for SQLite that records, fails and stalls.
@@ -314,7 +308,7 @@ let package = Package(
     tested(
       .drivers, "Upstream",
       [
-        "Dialing", "Configuration", "HTTPCodec", "ProxyCodec", "Host", "Reactor", "WebSocketCodec", "UpstreamSession",
+        "Dialing", "HTTPCodec", "ProxyCodec", "Host", "Reactor", "WebSocketCodec", "UpstreamSession",
         "Outbox",
         "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine", "Journal", "JSONCodec", "Threading",
@@ -376,8 +370,18 @@ let package = Package(
         "LoopbackSupport",
       ]),
     tested(
+      nil, "Configuration",
+      [
+        "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Journal", "UpstreamProtocol",
+        "UpstreamSession",
+        "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Host", "TLSEngine", "Logging", "Upstream",
+      ]),
+    tested(
       nil, "Gateway",
-      ["Configuration", "Dialing", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "WebSocketCodec", "Webhooks"]),
+      [
+        "Configuration", "Dialing", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec",
+        "Webhooks",
+      ]),
     .testTarget(
       name: "CommandLineTests", dependencies: ["drawbridge", "ByteStreams", "TestSupport"],
       path: "Tests/CommandLineTests", swiftSettings: tests),
@@ -398,7 +402,7 @@ let package = Package(
     .executableTarget(
       name: "autobahn-client",
       dependencies: [
-        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Configuration", "Host", "Reactor", "Metrics",
+        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Host", "Reactor", "Metrics",
         "Logging",
         "ByteStreams",
       ],
@@ -412,7 +416,7 @@ let package = Package(
     .executableTarget(
       name: "session-herd",
       dependencies: [
-        "Upstream", "UpstreamSession", "WebSocketCodec", "Configuration", "Host", "Reactor", "Metrics", "Logging",
+        "Upstream", "UpstreamSession", "WebSocketCodec", "Host", "Reactor", "Metrics", "Logging",
         "ByteStreams",
       ],
       path: "Tests/Capacity/SessionHerd", swiftSettings: strict),

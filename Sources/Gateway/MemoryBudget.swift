@@ -4,6 +4,7 @@ import Inbox
 import Journal
 import Outbox
 import Totals
+import Upstream
 import WebSocketCodec
 import Webhooks
 

@@ -14,6 +14,7 @@ import RedisStore
 import Replication
 import Sessions
 import Synchronization
+import Upstream
 import WebSocketCodec
 
 /// The sessions that several gateways share: their store, on its own loop, and the state of the sessions at this

@@ -49,7 +49,7 @@ import Testing
     return (files?.allObjects as? [URL] ?? []).filter {
       // The program and the API have folders with the names of targets.
       let path = $0.path
-      let places = target.contains("/") ? [target] : ["Base", "Codecs", "Machines"].map { "\($0)/\(target)" }
+      let places = target.contains("/") ? [target] : ["Base/", "Codecs/", "Machines/", ""].map { $0 + target }
       return path.hasSuffix(".swift") && (target.isEmpty || places.contains { path.contains("/Sources/\($0)/") })
     }
   }
@@ -186,8 +186,8 @@ import Testing
   }
 
   @Test func settingsAndFilesNeedNoEventLoop() throws {
-    for target in ["Host", "Configuration", "Store"] {
-      for file in try Self.sources(of: "System/\(target)") {
+    for target in ["System/Host", "System/Store", "Configuration"] {
+      for file in try Self.sources(of: target) {
         let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
         #expect(!found.contains("Reactor"), "\(file.lastPathComponent)")
       }

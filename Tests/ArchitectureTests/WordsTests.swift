@@ -64,7 +64,7 @@ import Testing
 
   /// Problem details, the errors that they quote, the messages of `check-config`, and `--help`.
   @Test(arguments: [
-    ("Sources/Drivers/API", 40), ("Sources/Codecs", 90), ("Sources/System/Configuration", 120), ("Sources/Gateway", 10),
+    ("Sources/Drivers/API", 40), ("Sources/Codecs", 90), ("Sources/Configuration", 120), ("Sources/Gateway", 10),
     ("Sources/drawbridge", 15),
   ])
   func everyTextUsesPlainWords(folder: String, least: Int) throws {

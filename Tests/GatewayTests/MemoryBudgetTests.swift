@@ -3,6 +3,7 @@ import Inbox
 import Journal
 import Outbox
 import Testing
+import Upstream
 import WebSocketCodec
 import Webhooks
 

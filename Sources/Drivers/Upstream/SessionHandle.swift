@@ -1,6 +1,5 @@
 import ByteStreams
 import Calls
-import Configuration
 import Dialing
 import Events
 import Host

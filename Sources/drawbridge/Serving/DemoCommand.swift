@@ -3,6 +3,7 @@ import DemoUpstream
 import Gateway
 import Host
 import Reactor
+import Upstream
 import UpstreamProtocol
 import WebSocketCodec
 

@@ -5,6 +5,7 @@ import HTTPCodec
 import HTTPServer
 import Reactor
 import Testing
+import Upstream
 import UpstreamProtocol
 
 @testable import API

@@ -1,4 +1,4 @@
-import Configuration
+import Host
 import Reactor
 import Testing
 

@@ -6,6 +6,7 @@ import Metrics
 import Outbox
 import Sessions
 import Testing
+import Upstream
 
 @testable import API
 @testable import Peers

@@ -12,6 +12,7 @@ import LoopbackSupport
 import Metrics
 import Reactor
 import Testing
+import Upstream
 import WebSocketCodec
 
 @testable import API

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Testing
 import UpstreamSession
 import WebSocketCodec

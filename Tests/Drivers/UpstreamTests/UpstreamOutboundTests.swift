@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Metrics
 import Outbox
 import Testing

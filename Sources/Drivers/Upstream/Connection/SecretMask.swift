@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import JSONCodec
 import ProxyCodec
 import UpstreamProtocol

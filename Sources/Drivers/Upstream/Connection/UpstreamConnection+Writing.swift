@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Dialing
 import Metrics
 import Outbox

@@ -1,6 +1,5 @@
 import ByteStreams
 import Calls
-import Configuration
 import Continuity
 import Journal
 import Logging

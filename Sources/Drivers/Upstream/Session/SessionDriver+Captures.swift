@@ -1,5 +1,5 @@
 import ByteStreams
-import Configuration
+import HTTPCodec
 import Logging
 import Reactor
 import Threading

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Continuity
 import Digests
 import Events

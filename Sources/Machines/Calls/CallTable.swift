@@ -53,7 +53,7 @@ package struct CallTable: Sendable {
     /// request is queued.
     var carrier: Generation?
     var outcome: Outcome?
-    /// The number under which the request was sent last, if the upstream gets numbers.
+    /// The number with which the request was sent last, if the ids of calls are replaced by numbers (`NumberedIDs`).
     var number: UInt32?
   }
 

@@ -46,8 +46,8 @@ final class PushMerger: TimerTarget {
     self.loop = loop
   }
 
-  /// Passes on a push. `mayRespond`: whether clients' messages were sent on the connection. If not, none of its pushes
-  /// is a response to a client, so repeated pushes do not show that the upstream repeats its responses.
+  /// Passes on a push. `mayRespond`: whether clients' messages were sent on the connection. If not, the push cannot be
+  /// a response to a client. So it is only counted, and `PushHistory` does not record it as a possible repetition.
   @inline(__always)
   func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
     if overlap != nil {

@@ -88,7 +88,7 @@ extension GatewayServer {
     let connections = server.clientConnections
     logger.info("draining", [.number("connections", connections), .seconds("seconds", limit)])
     for file in clientSocketFiles { file.remove() }
-    // The rest of the time is for sending the last responses.
+    // Waits end in the first half of `limit`. The second half is for sending the last responses.
     let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
     server.drain(loops, releasingOver: spread) { [events] in events.wake() }
     sessions.stopWebhooks { [events] in events.wake() }

@@ -168,7 +168,7 @@ package struct MessageCompression: ~Copyable {
 
   /// Ends a message: decompresses the tail that was not sent (§7.2.2).
   mutating func endInboundMessage(into output: inout ByteQueue, limit: Int) throws(InflateError) {
-    // A sender must add an empty byte after a final block (§7.2.3.4). Some senders do not, for example if they use
+    // A sender must add a zero byte after a final block (§7.2.3.4). Some senders do not, for example if they use
     // Node's `deflateRawSync`. Without that byte, the message is complete, and the tail would be read as the beginning
     // of a block.
     if !inflater.isAfterFinalBlock {

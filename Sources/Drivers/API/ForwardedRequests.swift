@@ -14,7 +14,7 @@ struct RequestToForward {
   let session: Session
   let method: HTTPMethod
   let target: String
-  /// The fields that a handler reads, and the fields of the gateways.
+  /// The header fields that the holder needs (`isForwarded`), and the fields that name the client and the request.
   let fieldLines: [UInt8]
   let repetition: ForwardingRepetition
   /// Whether the request is counted as a request that may wait. Its parameters may exclude a wait, but only the holder

@@ -158,8 +158,8 @@ package final class HTTPClient: TimerTarget {
     cancellation.cancel()
   }
 
-  /// The new deadline of the request in progress, if the server has acknowledged more of the request so that the
-  /// deadline is later now; otherwise nil.
+  /// The new deadline of the request in progress; nil if the deadline has not moved. It moves when the server
+  /// acknowledges more of the request.
   private func postponedDeadline() -> MonotonicTime? {
     noteProgress()
     guard let deadline = awaited?.response.deadline, deadline > loop.now else { return nil }

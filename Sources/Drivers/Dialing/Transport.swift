@@ -19,7 +19,7 @@ package final class Transport {
   var tls: TLSConnection?
   /// The error inside TLS, after which `receive` and `flush` return `.failed(EPROTO)`; nil if there was none.
   package private(set) var failure: TLSError?
-  /// The output behind the last large content.
+  /// The output after the last large content.
   @usableFromInline package var output = ByteQueue()
   /// The output up to the last large content.
   private var large = LargeOutput()

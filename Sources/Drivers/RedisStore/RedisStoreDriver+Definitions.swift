@@ -176,8 +176,8 @@ extension RedisStoreDriver {
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
       end(change, isConfirmed ? .done : .failed)
     case .other(let text, _):
-      // Another request has removed the session already. This gateway forgets the session here, so that a client can
-      // remove a new session that has the name by now.
+      // Another request has removed the session already, and a new session may have the name now. This gateway forgets
+      // the removed session here, so that the next removal by name applies to the new session.
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
       end(change, text.isEmpty ? .done : .failed)
     case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)

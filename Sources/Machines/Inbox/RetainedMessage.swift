@@ -288,7 +288,8 @@ package struct MessageRenderer: ~Copyable {
 
   /// `{"id","time","type":"event","topic","namespace","data"}`, and if they apply, `attachments`, `ack` and `event`.
   /// The topic is the name of the event. A name that is too long for a topic is in `event`. `data` is the array of the
-  /// arguments, or a string if the event is raw.
+  /// arguments. If the event cannot be inserted into a JSON document (`EventRecord.Kind.rawEvent`), `data` is its text
+  /// as a string.
   package mutating func render(
     _ event: EventRecord, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {

@@ -128,8 +128,8 @@ package struct JournaledSession: ~Copyable {
 
   /// Calls `body` with rows of all pushes and gaps after push `stored`, encoded from the state.
   ///
-  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. So
-  ///   a reader that does not read the changes can follow the rows.
+  /// - Parameter notesRetention: whether the first row begins with the entry `retained` if pushes after `stored` were
+  ///   dropped. A reader of only these rows needs this entry, because the numbers of the pushes have a hole.
   package func forEachPushRow<Failure>(
     after stored: UInt64, notesRetention: Bool = false,
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void

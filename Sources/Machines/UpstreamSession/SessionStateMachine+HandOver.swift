@@ -6,8 +6,8 @@ import ByteStreams
 /// The first part of a hand-over is the *cut*: the queue is paused, and a ping is sent on the old connection. The pong
 /// confirms the messages that this connection carried. If the upstream responds in order, the pong arrives after all
 /// responses to these messages. Next a ping is sent on the successor. The second pong arrives after everything that the
-/// upstream sent to both connections earlier. It ends the cut, and the successor begins to send. So `OverlapFilter` can
-/// distinguish the responses on the two connections.
+/// upstream sent earlier on either connection. It ends the cut, and the successor begins to send. So `OverlapFilter`
+/// can distinguish the responses on the two connections.
 ///
 /// Only one hand-over is in progress at a time: the next hand-over begins when the old connection can deliver nothing
 /// more.

@@ -183,8 +183,9 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   ///    resume.
   /// 5. *Timers* that are due, and the tasks that they wake. Timers run after the jobs. So input that arrived before a
   ///    deadline is processed before the deadline takes effect, however long the process was stopped.
-  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. So a push that has arrived in
-  ///    step 2 is passed to its readers before the next sleep.
+  /// 6. *Signals* (`Signal`, not signals of the system) that were raised on this thread, and the tasks that they wake.
+  ///    So a push that has arrived in step 2 is passed to its readers before the next sleep. Signals that are raised in
+  ///    this step are delivered in the next turn.
   /// 7. *Flush*: output that the turn has queued is sent, in one write per socket.
   private func turn(mayBlock: Bool) -> Bool {
     context.sleepAndDispatch(mayBlock: mayBlock && !hasWork)

@@ -112,8 +112,8 @@ struct HolderRules {
   let repetition: ForwardingRepetition
   /// Whether only the holder can execute a request. If not, every gateway can also respond without the holder.
   var isExclusive = true
-  /// Whether an immediate response stays true if the gateway has lost the session. If not, the request can be executed
-  /// at the next holder.
+  /// The responses that are correct even if this gateway lost the session while it executed the request. Any other
+  /// response is discarded, and the request is executed at the next holder. Applies to responses without a wait.
   var staysTrue = StaysTrue.never
   /// The effect that a request other than GET may have had after it was sent to the holder.
   var effect = HeldEffect.change

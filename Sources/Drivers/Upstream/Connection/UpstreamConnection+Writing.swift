@@ -206,8 +206,7 @@ extension UpstreamConnection {
     if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
     if socket.canSend, !isThrottled {
       // Pongs are appended only here, that is, only while the upstream reads the output. If the upstream has sent
-      // several pings by then, only the newest ping needs a pong (RFC 6455 §5.5.3). The owner decides about close
-      // frames.
+      // several pings by then, only the newest ping needs a pong (RFC 6455 §5.5.3).
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       if isReadingPaused {

@@ -47,7 +47,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// Whether the upstream has sent the URL of this connection (`upstream.url_from`). Becomes false with the first push,
   /// which shows that the URL works.
   var hasCapturedURL = false
-  /// Whether a captured value that is not a time was reported.
+  /// Whether the log has a warning that a captured heartbeat interval is not a valid time.
   var hasWarnedOfInterval = false
   /// Whether the connection has become ready, and the subscriptions were sent.
   var hasResubscribed = false

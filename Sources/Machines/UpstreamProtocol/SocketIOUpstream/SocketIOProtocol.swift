@@ -42,7 +42,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// The pings of Engine.IO 3 without a pong, oldest first; nil for a heartbeat.
   var pings = RingDeque<UInt64?>(filler: nil)
   private var news: ProtocolNews?
-  /// The meaning to return after the last news, or the outcome of a setup step that was not sent.
+  /// The meaning that `next` returns first: the meaning of a message whose news was already returned, or the outcome of
+  /// a setup step that was not sent.
   private var pending: ProtocolEvent?
   /// The number of the connection.
   private(set) var connection: UInt64 = 0
@@ -351,8 +352,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .none
   }
 
-  /// Returns the next meaning of the last message. Events that were kept during the setup follow the message that
-  /// releases them.
+  /// Returns the next meaning of the last message (`UpstreamProtocol.next`). A message that connects a namespace also
+  /// has the meanings of the early events that it releases.
   package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
     if let event = pending {
       pending = nil

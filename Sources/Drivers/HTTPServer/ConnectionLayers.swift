@@ -77,7 +77,7 @@ final class ConnectionLayers {
   /// The peer, as it was when the connection was accepted. When the peer resets the connection, the kernel forgets its
   /// address, although received bytes can still be read.
   let peer: SocketAddress
-  /// The received bytes of the header. After the header is complete, the bytes that have arrived behind it.
+  /// The received bytes of the header. Once the header is complete, the bytes that have arrived after it.
   private var header: ByteQueue
   private(set) var expectsHeader: Bool
   /// The client that the header names. nil as long as the header is not complete, and if the header names no client.
@@ -134,7 +134,7 @@ final class ConnectionLayers {
     return channel.receive(into: &plaintext, atMost: limit)
   }
 
-  /// Returns nil when the header is complete. After that, `header` has the bytes behind the header.
+  /// Returns nil when the header is complete. From then on, `header` has the bytes that have arrived after the header.
   private func receiveHeader(_ channel: Channel) -> IOResult? {
     while true {
       // A read may also return bytes of the request, which the proxy may send together with the header.

@@ -41,8 +41,8 @@ package final class RedisConnection {
   private static var bytesPerTurn: Int { 512 << 10 }
   /// If the input buffer is larger than this, it is freed while the connection is idle.
   private static var retainedInputStorage: Int { 256 << 10 }
-  /// The kernel ends a connection whose peer acknowledges nothing for this time. This time is longer than all timeouts
-  /// of the gateway.
+  /// The kernel ends a connection whose peer acknowledges nothing for this time. The gateway's own timeouts for this
+  /// connection are shorter.
   private static var userTimeout: TimeSpan { .seconds(10) }
 
   package let endpoint: RedisEndpoint

@@ -65,7 +65,7 @@ package enum LogCommand {
 
   // The list of created sessions. Replies: `definition`, `value`, `page`.
   /// - `first`: the gateway that should acquire the session.
-  /// - `newList`: the name of the list if there is no list yet.
+  /// - `newList`: the id of the new list if there is no list yet.
   case define(String, SessionDefinition, DefinitionLimits?, first: GatewayID?, newList: UInt64)
   /// - `holder`: removes the session only if this is its holder; nil to remove it in any case.
   case remove(String, SessionDefinition, code: UInt16, holder: HolderToken?)

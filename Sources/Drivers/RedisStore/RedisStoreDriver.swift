@@ -12,8 +12,8 @@ import Submissions
 /// All ready commands of the journals are sent in one flight. The next flight is sent when they are confirmed. So a
 /// burst of entries needs one append per session, and one WAIT for all sessions.
 final class RedisStoreDriver {
-  /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s, and with the default
-  /// `store.lease`, the deadline is at least 3.5 s away.
+  /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s. With the default `store.lease`,
+  /// this gateway may act as a holder for at least 3.5 s after Redis has begun to fail.
   private static var patience: TimeSpan { .seconds(3) }
   /// Time between two log lines about refused commands. A full Redis refuses several each second.
   private static var refusalInterval: TimeSpan { .seconds(30) }
@@ -139,8 +139,8 @@ final class RedisStoreDriver {
 
   func noteAll() { pending.insert(sessions.keys) }
 
-  /// Sends all commands that are ready, unless a flight is on its way. In this case the next turn begins when the
-  /// flight lands.
+  /// Sends all commands that are ready, unless the outcome of a flight is pending. In this case the next turn begins
+  /// when the outcome is known.
   func turn() {
     checkDeadline()
     while flight == nil {

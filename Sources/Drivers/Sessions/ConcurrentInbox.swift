@@ -360,7 +360,8 @@ package final class ConcurrentInbox: Sendable {
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
-  /// Must not be used for an inbox that follows another gateway, since its term may change between the two loads.
+  /// Must not be used for an inbox that follows another gateway. Its term may change after the position is loaded and
+  /// before the term is loaded.
   package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
 
   /// The cursor of a position of this inbox. `position` is a `Cursor.position`.
@@ -404,9 +405,9 @@ package final class ConcurrentInbox: Sendable {
   /// Returns nil if the push is no longer kept.
   package func message(_ number: UInt64) -> RetainedMessage? { log.withLock { $0.message(number) } }
 
-  /// Whether a read from `start` would return a push or a gap, or the session has ended. Takes no lock. The load is
-  /// sequentially consistent, and so are the flags of waiters that `notifier` reads after a change. So either the
-  /// waiter sees the change, or the notification sees the waiter.
+  /// Whether a read from `start` would return a push or a gap, or the session has ended. Takes no lock. A waiter sets
+  /// its flag before this load, and `notifier` reads the flag after a change. Both accesses are sequentially
+  /// consistent. So either the waiter sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {
     start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) && !isUnknown || hasEnded
   }

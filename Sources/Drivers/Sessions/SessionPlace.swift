@@ -55,7 +55,8 @@ package final class SessionPlacement: Sendable {
   private struct Current {
     var place = SessionPlace.here
     var holder: HolderStatus?
-    /// The permission of this gateway, as the holder, to write; nil if this gateway is the holder without a deadline.
+    /// The permission of this gateway, as the holder, to write. nil if this gateway is not the holder, or if it is the
+    /// holder without a deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
     var isClosed = false

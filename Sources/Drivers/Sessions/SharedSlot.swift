@@ -15,7 +15,7 @@ import Upstream
 /// Readable from any thread. A read takes a lock while it copies a reference. `SharedSessions` changes the slot, on one
 /// thread.
 package final class SharedSlot: Sendable {
-  /// The settings and dependencies from which the slot makes its next session.
+  /// The settings and dependencies from which the slot makes its next session object.
   package struct Plan: Sendable {
     package let name: String
     package fileprivate(set) var settings: PreparedSettings
@@ -81,7 +81,7 @@ package final class SharedSlot: Sendable {
   private struct State {
     var plan: Plan
     var session: Session
-    /// The loop and resolvers of the sessions; nil before the start.
+    /// The loop and resolvers of the session objects; nil before the start.
     var place: Place?
     /// Called when the webhooks have become idle. nil until `stopWebhooks` has been called.
     var onIdleWebhooks: (@Sendable () -> Void)?
@@ -111,7 +111,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// The parts that all sessions of a slot use.
+  /// The parts that all session objects of a slot use.
   struct Parts: Sendable {
     /// The place of the session. Forwarded requests wait for its changes.
     let placement = SessionPlacement(.nowhere, isShared: true)
@@ -171,10 +171,10 @@ package final class SharedSlot: Sendable {
 
   package var session: Session { state.withLock { $0.session } }
 
-  /// The figures of all sessions of the slot together.
+  /// The figures of all session objects of the slot together.
   var figuresSum: SessionFigures { figures.sum }
 
-  /// Runs the sessions on this loop from now on.
+  /// Runs the session objects on this loop from now on.
   func start(on loop: EventLoop, resolver: Resolver, webhookResolver: Resolver? = nil) {
     let place = Place(loop: loop, resolver: resolver, webhookResolver: webhookResolver)
     changes.withLock { _ in
@@ -196,8 +196,8 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Replaces the present session. Requests that wait for pushes of the old session object end with the pushes that
-  /// they have. Their clients continue with the new object.
+  /// Replaces the present session object. Requests that wait for pushes of the old object end with the pushes that they
+  /// have. Their clients continue with the new object.
   func replace(_ role: Session.Role, prepare: (Session) -> Void = { _ in }) {
     changes.withLock { _ in
       let plan = plan
@@ -225,7 +225,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Applies reloaded settings to the present session, and to the sessions that will replace it.
+  /// Applies reloaded settings to the present session object, and to the objects that will replace it.
   func reload(_ change: SessionReload) {
     changes.withLock { _ in
       let session = state.withLock { state in
@@ -259,7 +259,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Ends the webhooks of the present session, and of the sessions that will replace it.
+  /// Ends the webhooks of the present session object, and of the objects that will replace it.
   func stopWebhooks(whenIdle onIdle: @escaping @Sendable () -> Void) {
     changes.withLock { _ in
       let session = state.withLock { state in

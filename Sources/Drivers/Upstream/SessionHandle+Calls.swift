@@ -43,7 +43,7 @@ extension SessionHandle {
   ///
   /// - Parameters:
   ///   - request: the request, which contains the id of the call.
-  ///   - token: the client's id, as JSON.
+  ///   - token: the id that the client has chosen for the call, as JSON.
   ///   - timeToLive: as in `post`. It must not exceed the time that the client waits.
   package func call(
     _ id: CallID, _ request: ByteSlice, token: ByteString, timeToLive: TimeSpan, by client: UInt64 = 0,

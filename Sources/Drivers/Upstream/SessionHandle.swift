@@ -238,7 +238,7 @@ package final class SessionHandle: Sendable {
   /// Starts the session on its loop. The session connects, unless an operator has closed it. A session that connects on
   /// demand is idle until it is needed.
   ///
-  /// - Parameter resolver: the resolver of all sessions of the process, since a resolver has threads of its own.
+  /// - Parameter resolver: used by many sessions, since each resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
     start(on: loop) { [owner] in NetworkDialer(resolver: resolver, owner: owner ?? "", loop: $0) }
   }

@@ -101,7 +101,7 @@ package struct CallTable: Sendable {
   /// call has until this call is removed.
   ///
   /// - Parameters:
-  ///   - token: the client's id, as JSON.
+  ///   - token: the id that the client has chosen for the call, as JSON.
   ///   - sequence: the number of the message with the request.
   ///   - client: the client for which the call is counted.
   package mutating func open(_ id: CallID, token: ByteString, sequence: UInt64, by client: UInt64 = 0) -> Int {

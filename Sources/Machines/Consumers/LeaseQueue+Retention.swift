@@ -29,8 +29,9 @@ extension LeaseQueue {
     return nil
   }
 
-  /// Accounts for the pushes before `first`, which retention has removed. Each push is visited once. Leases of removed
-  /// pushes stay valid: the pushes can be acknowledged, but not delivered again.
+  /// Handles the pushes before `first`, which retention has removed: a push that still had to be delivered becomes a
+  /// part of a gap, or a dead letter if it was attempted. Each push is visited once. Leases of removed pushes stay
+  /// valid: the pushes can be acknowledged, but not delivered again.
   mutating func sweep(before first: UInt64) {
     let end = min(first, frontier.sequence + 1)
     while swept < end {

@@ -98,7 +98,7 @@ struct LeaseQueue: Sendable {
   var readyCount = 0
   var delayedCount = 0
   var queuedCount = 0
-  /// All pushes before this number that retention has removed are accounted for.
+  /// `sweep` has handled all pushes before this number that retention has removed.
   var swept: UInt64 = 1
   /// The consumer starts after the push with this number.
   var startSequence: UInt64

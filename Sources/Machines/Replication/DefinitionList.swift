@@ -110,8 +110,8 @@ package struct DefinitionList: Sendable {
   /// Whether an entry may have an end. Avoids a search, since there are many entries and few of them ever have an end.
   private var mayLackEntries = false
   private var state = State.unknown
-  /// The versions after changes by this gateway, by the changed names, until these changes are notified. Older changes
-  /// of these names are ignored.
+  /// For each name that this gateway has changed, the version of the list after its change. An entry is kept until the
+  /// change is notified. Until then, notified older changes of the name are ignored.
   private var adopted: [String: Version] = [:]
   /// The versions that differed in the last comparison.
   private var difference: (own: Version, other: Version)?

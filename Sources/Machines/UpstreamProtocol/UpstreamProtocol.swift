@@ -115,7 +115,8 @@ extension UpstreamProtocol {
   package var continuations: [String: Continuation] { [:] }
 }
 
-/// The meaning of an upstream's message to the session. Only pushes are passed to clients.
+/// The meaning of an upstream's message to the session. Pushes and events are passed to all clients, replies to the
+/// clients of their calls, and other messages to no client.
 package enum ProtocolEvent: Equatable, Sendable {
   case push
   /// The reply to a call, which repeats the id at this range (`ProtocolCapabilities.numberedIDs`).

@@ -85,7 +85,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
       case listening
       case closing
       /// The connection is gone, and this ping was sent on its successor. The pong to this ping arrives after
-      /// everything that the upstream sent to both connections.
+      /// everything that the upstream sent on either connection before.
       case gone(ping: UInt64)
     }
 

@@ -4,8 +4,8 @@ import Threading
 
 /// Why blocking work returned no result.
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The waiter has cancelled the work. `after`: how long this work, or earlier work on the same subject, has been
-  /// running.
+  /// The waiter has cancelled the work. `after`: how long this work, or earlier work on the same subject (for example
+  /// the same file), has been running.
   case unfinished(after: TimeSpan)
   /// Other subjects have used all threads until the waiter cancelled, or the queue for a thread is full.
   case noFreeThread(limit: Int)

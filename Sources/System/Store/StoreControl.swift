@@ -203,8 +203,8 @@ enum StoreSocket {
     return descriptor
   }
 
-  /// Calls `body` with the address of a path. A socket address is shorter than a path can be, so the address refers to
-  /// an open folder. Returns 0 or an errno value.
+  /// Calls `body` with the address of a path. A path can be too long for a socket address. So the folder is opened, and
+  /// the address is the name of the file below `/proc/self/fd/`. Returns 0 or an errno value.
   private static func withAddress(
     of path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
   ) throws(SystemError) -> Int32 {

@@ -166,7 +166,7 @@ final class TailCommand {
   // MARK: One stream
 
   private func follow() throws(End) -> Stream {
-    // The cursor is the server's text.
+    // The server has chosen the text of the cursor, which may need encoding.
     let start = cursor.map { "cursor=\(PercentEncoder.encode(Array($0.utf8).span))" } ?? options.start
     let request = GatewayRequest(
       path: options.client.path("messages") + "?stream=1&\(start)\(options.filter)",

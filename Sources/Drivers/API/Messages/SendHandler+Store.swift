@@ -15,8 +15,9 @@ import Upstream
 
 /// Messages that are stored before they are acknowledged.
 extension API {
-  /// How long a request waits until its messages are stored, unless a proxy allows less. If the disk takes longer, the
-  /// request gets the same response as if the store had failed.
+  /// How long a request waits until its messages are stored. The wait is shorter if a proxy has stated a shorter
+  /// timeout (`WaitParameter.granted`). If the disk takes longer, the request gets the same response as if the store
+  /// had failed.
   package static var storeWait: TimeSpan { .seconds(30) }
 
   /// The response if messages cannot be stored. The store retries after 5 s.

@@ -245,8 +245,8 @@ final class ProtocolRunner {
 
   // MARK: Acknowledgements
 
-  /// Maximum size of an acknowledgement, in bytes. The upstream chooses the values in it, and may read no
-  /// acknowledgement, so larger acknowledgements would fill the memory. Ids are much shorter.
+  /// Maximum size of an acknowledgement, in bytes. The upstream chooses the values that an acknowledgement repeats, and
+  /// acknowledgements stay in memory while the upstream reads nothing. Ids are much shorter than this limit.
   private static var acknowledgementLimit: Int { 4 << 10 }
 
   /// The message that acknowledges the last push. Like setup messages, it goes to configured origins only.

@@ -9,7 +9,8 @@ import Peers
 import Reactor
 import Sessions
 
-/// A request that must be forwarded, or may have to be forwarded: the values from its head with which it is forwarded.
+/// The values that are needed to forward a request, read from its head. Made for a request that must be forwarded, or
+/// that may have to be forwarded later.
 struct RequestToForward {
   let session: Session
   let method: HTTPMethod

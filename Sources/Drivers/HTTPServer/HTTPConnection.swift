@@ -358,8 +358,8 @@ final class HTTPConnection: LoopTask {
     dropBody()
   }
 
-  /// Drops the arriving body, and its remainder on arrival, because its client uses the most memory. The request is
-  /// then refused.
+  /// Drops the received part of the body, because its client uses the most memory. The rest of the body is dropped when
+  /// it arrives, and the request is then refused.
   func dropBody() {
     // Cancelling wakes the connection, which finishes the request.
     if case .body(let work) = waiting { worker.bodyThread.cancel(work) }

@@ -59,7 +59,7 @@ package final class HTTPServer: Sendable {
   private let clients: ProcessTotal
   private let management: ProcessTotal
   private let peers: ProcessTotal
-  /// The loops whose acceptors have not stopped yet; -1 while the server does not drain.
+  /// The number of loops whose acceptors have not stopped yet; -1 while the server does not drain.
   private let loopsToDrain = Atomic(-1)
   private let drainEnd = Locked<(@Sendable () -> Void)?>(nil)
 

@@ -64,8 +64,8 @@ final class HTTPWorker: TurnEndTarget {
   private var deferredOutput = ByteQueue()
   private var deferredEnds: [(connection: HTTPConnection, end: Int, responder: UInt64)] = []
   private(set) var isDraining = false
-  /// During a drain, held requests, streams and idle connections end in the time from `drainStart` to `drainSpread`
-  /// after it.
+  /// During a drain, held requests, streams and idle connections end between `drainStart` and `drainStart` +
+  /// `drainSpread`.
   private var drainStart = MonotonicTime.zero
   private var drainSpread = TimeSpan.zero
 

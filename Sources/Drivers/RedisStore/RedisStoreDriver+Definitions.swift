@@ -259,8 +259,8 @@ extension RedisStoreDriver {
       switch change {
       case .defined(let name, let definition): delegate?.store(store, defines: name, definition)
       case .removed(let name, let definition, let code):
-        // The removal is reported before the session is lost, so that requests which this loss ends find the session
-        // closed.
+        // The removal is reported before the session is lost. The loss ends waiting requests, and these must find the
+        // session closed.
         delegate?.store(store, removes: name, definition, code: code)
         forget(definition.storedName(name))
       }

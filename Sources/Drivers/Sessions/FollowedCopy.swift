@@ -107,7 +107,7 @@ package final class FollowedCopy: Sendable {
     /// newest pushes.
     package let isNeeded: Bool
 
-    /// - Parameter inbox: the inbox of the slot's present session.
+    /// - Parameter inbox: the inbox of the slot's present session object.
     package func isOver(in inbox: ConcurrentInbox) -> Bool {
       if inbox.isClosed { return true }
       if inbox.isUnknown { return false }

@@ -112,7 +112,7 @@ package final class Session: Sendable {
     case followed(ConcurrentInbox)
   }
 
-  /// Creates a session for a slot.
+  /// Creates a session object for a slot.
   init(_ plan: SharedSlot.Plan, _ role: Role, _ parts: SharedSlot.Parts) {
     name = plan.name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
@@ -242,8 +242,8 @@ package final class Session: Sendable {
 
   /// Whether this gateway is the holder, and its deadline has not passed. While a process is stopped, its deadline may
   /// pass, and another gateway may become the holder. The permission is read first. If the permission expires and is
-  /// then given again, it belongs to the next term, and this session has been retired by then. The journal ends before
-  /// the permission is given again, and its end notifies the requests that wait for the journal.
+  /// then given again, it belongs to the next term, and this session object has been retired by then. The journal ends
+  /// before the permission is given again, and its end notifies the requests that wait for the journal.
   var isHolderByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
   /// The copy that readers use here; nil if this gateway is the holder, or the session is not shared. A holder whose

@@ -277,7 +277,7 @@ extension SessionFigures {
   fileprivate func followed(by next: SessionFigures) -> SessionFigures {
     var sum = totals
     sum += next
-    // The new session continues the numbers of the old session's pushes.
+    // The new session object continues the numbers of the old object's pushes.
     sum.pushes = max(pushes, next.pushes)
     return sum
   }

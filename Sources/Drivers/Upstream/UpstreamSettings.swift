@@ -18,7 +18,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   }
   /// The name of the captured value that is the URL of the next attempt; nil if there is none.
   package var capturedURL: String?
-  /// The hosts of captured URLs, besides the configured origins.
+  /// The hosts to which captured URLs may lead, besides the configured origins.
   package var capturedHosts = HostPatterns()
   package var subprotocols: [String] = []
   /// Header fields of the opening request.

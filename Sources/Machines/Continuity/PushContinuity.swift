@@ -22,7 +22,8 @@ package struct PushContinuity: Sendable {
   private var successors: [Successor] = []
   /// The namespaces that were joined. Pushes of other namespaces cannot be missing.
   private var known: Set<String>
-  /// The namespaces that the connection is not joined to. Their pushes are missing until a connection joins them again.
+  /// The known namespaces that the sending connection is not joined to. Their pushes are missing until a connection
+  /// joins them again.
   private var interrupted: Set<String> = []
 
   /// - Parameters:

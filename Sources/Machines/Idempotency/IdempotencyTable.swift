@@ -50,7 +50,7 @@ package struct IdempotencyTable: Sendable {
     /// The number of messages of a batch; nil for a message that is not in a batch. A batch can have one message.
     package let batchCount: Int32?
     package let kind: MessageKind
-    /// The position among the pushes just before the messages were queued.
+    /// The position after the newest push, read just before the messages were queued.
     package let position: UInt64
 
     /// The number of the last message.

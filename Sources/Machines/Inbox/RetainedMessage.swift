@@ -96,7 +96,8 @@ package struct RetainedMessage: Sendable {
     return message
   }
 
-  /// The id of this message in the log of `cursor`. A message of an earlier term keeps its id.
+  /// The id of this message. `cursor` is any cursor of the present term of its log. A message of an earlier term keeps
+  /// the id that it got in that term.
   package func id(like cursor: Cursor) -> Cursor {
     let ordinary = Cursor(epoch: cursor.epoch, term: cursor.term, sequence: sequence)
     guard cursor.term > 0, rendered.count > Self.idStart,

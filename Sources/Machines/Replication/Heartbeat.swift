@@ -6,14 +6,14 @@ package struct TenureTimes: Hashable, Sendable {
   /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own
   /// `lease` if that is longer.
   package var lease: TimeSpan
-  /// A gateway stops writing this long before its `lease` has passed. With a fifth of `lease`, each clock may be wrong
-  /// by 11 % (margin / (2 × lease − margin)).
+  /// A gateway stops writing this long before its `lease` has passed. With a fifth of `lease`, each gateway's clock may
+  /// run 11 % too fast or too slow (margin / (2 × lease − margin)).
   package var margin: TimeSpan
   /// The time between two heartbeats.
   package var interval: TimeSpan
-  /// How often this gateway reads the entries of all gateways before it acquires a session that Redis does not have,
-  /// unless a client of this gateway has created the session. Redis may have lost such a session. Its holder notices
-  /// the loss with its next heartbeat, and restores the session.
+  /// How many times this gateway reads the entries of all gateways before it acquires a session that Redis does not
+  /// have, unless a client of this gateway has created the session. Redis may have lost such a session. Its holder
+  /// notices the loss with its next heartbeat, and restores the session.
   package var readingsBeforeCreation: UInt64 = 3
 
   /// The longest `lease` that is accepted in another gateway's entry, so that a wrong entry does not block sessions for

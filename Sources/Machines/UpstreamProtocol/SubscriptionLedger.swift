@@ -26,7 +26,7 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var ended = Rule()
   /// Maximum number of stored subscriptions, without the reserve (`Reserve`). One client may have all of them.
   package var entries = 1_024
-  /// Maximum total size of their messages and keys, in bytes, without the reserve.
+  /// Maximum total size of the messages and keys of the stored subscriptions, in bytes, without the reserve.
   package var bytes = 1 << 20
 
   package init() {}

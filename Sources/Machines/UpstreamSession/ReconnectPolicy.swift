@@ -11,8 +11,8 @@ package struct ReconnectPolicy: Sendable {
     /// 429 and 503: limits on the value of `Retry-After`, and the minimum wait without it.
     static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
     static let overloaded: TimeSpan = .seconds(5)
-    /// 403, 404 and similar from every URL: how long the session is parked, doubled each time. The first time is short,
-    /// since an upstream that is being deployed is soon available again. In other cases an operator must change
+    /// 403, 404 and similar from every URL: how long the session is parked, doubled each time. The first period is
+    /// short, since an upstream that is being deployed is soon available again. In other cases an operator must change
     /// something.
     static let refusedPark: TimeSpan = .seconds(5)
     static let refusedParkCap: TimeSpan = .minutes(5)

@@ -207,7 +207,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Drops a predecessor that is still closing after its successor has ended, when a new connection opens. If the
+  /// Called when a new connection opens. Drops a predecessor that is still closing although its successor has ended.
+  /// `OverlapFilter` does not merge the pushes of such a predecessor with the pushes of the new connection. So if the
   /// predecessor were kept, pushes would be delivered twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }

@@ -49,8 +49,8 @@ final class StoreControl: Sendable {
     _ = Glibc.close(stopSignal)
   }
 
-  /// Starts the socket. If that fails, the store works, but cannot be backed up while it is open. In this case a
-  /// warning is logged.
+  /// Creates the socket, and starts the thread that serves it. If that fails, the store works, but cannot be backed up
+  /// while it is open. In this case a warning is logged.
   static func start(for store: Store, _ limits: Limits = Limits()) -> StoreControl? {
     let path = store.settings.path + suffix
     do throws(SystemError) {

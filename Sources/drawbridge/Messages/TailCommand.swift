@@ -12,8 +12,8 @@ final class TailCommand {
   /// The longest heartbeat that a gateway can have (`delivery.stream_heartbeat`).
   private static let longestHeartbeat = TimeSpan.minutes(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
-  /// Maximum length of a line in bytes. A longer line cannot be a message, since a message has at most
-  /// `upstream.message_bytes`, 16 MiB by default.
+  /// Maximum length of a line in bytes. With the default `upstream.message_bytes` of 16 MiB, a line has at most about
+  /// 100 MiB, even if every byte of the message is escaped.
   private static let lineBytes = 512 << 20
   /// Maximum number of bytes of a refusal that are read.
   private static let problemBytes = 64 << 10

@@ -167,7 +167,7 @@ extension CommonState {
   }
 }
 
-/// The key under which a request is accepted, with its owner.
+/// The key under which a request is accepted, with the table that has it.
 struct AcceptanceKey: Sendable {
   let key: IdempotencyTable.Key
   /// Whether the key is the id of a request that another gateway has forwarded.

@@ -22,7 +22,8 @@ struct SendReceipt {
   }
 
   let session: Session
-  /// The position among the pushes before the messages were queued. A poll from this position cannot miss a reply.
+  /// The position after the newest push, read before the messages were queued. A poll from this position cannot miss a
+  /// reply.
   let cursor: Cursor
   let results: Results
   /// The ticket of the messages; nil if the messages need not be stored. The messages are accepted when the ticket is

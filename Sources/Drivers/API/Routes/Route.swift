@@ -9,7 +9,8 @@ import Sessions
 /// The router, access control, forwarding, the access log and the metrics read the row, and no code tests which route a
 /// request has.
 ///
-/// A row is trivially copyable: it is read for every request, and loops would contend for reference counts.
+/// A row is trivially copyable. It is copied for every request, so if it contained references, the loops would contend
+/// for their reference counts.
 struct Route {
   /// A route with GET also serves HEAD. Every path accepts OPTIONS.
   let method: HTTPMethod

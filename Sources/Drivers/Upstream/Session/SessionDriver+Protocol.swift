@@ -242,9 +242,9 @@ extension SessionDriver {
   }
 
   /// Forgets the state and the kept values of the last connection. Called when the next connection identifies itself as
-  /// another client or leads to another server. This connection must not send the state and the values. If the report
-  /// of a loss was delayed, the loss is now definite: the next connection may resume, but does not get the pushes of
-  /// this client.
+  /// another client or leads to another server, to which the state and the values must not be sent. If the report of a
+  /// loss was delayed, the loss is now definite: the next connection may resume, but does not get the pushes of the
+  /// former client.
   func forgetClient() {
     if continuity.stateLost() { sink.connectionLost() }
     runner.forgetState()

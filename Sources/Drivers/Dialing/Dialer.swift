@@ -13,7 +13,7 @@ package protocol Dialer: AnyObject {
   ///
   /// - Parameters:
   ///   - cancellation: ends the current wait, so that the function throws `.cancelled`.
-  ///   - input: gets the bytes that have arrived behind a proxy's response and are not read yet.
+  ///   - input: gets the bytes that have arrived after a proxy's response and are not read yet.
   ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(
     _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,

@@ -14,7 +14,7 @@ package enum TransportError: Error {
 
 /// Waits for handshakes, in which both sides alternate.
 extension Transport {
-  /// Maximum bytes per read. It is small, since responses are short and the bytes behind a response may belong to the
+  /// Maximum bytes per read. It is small, since responses are short and the bytes after a response may belong to the
   /// next layer.
   private static var bytesPerRead: Int { 4_096 }
   /// How long to wait for the body of a refusal. The status code is already known, and the part of the body that

@@ -14,8 +14,8 @@ final class HTTPWorker: TurnEndTarget {
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
   /// During a drain, a connection without a request is closed at its `drainEnd`, but not before it has been idle for
-  /// this time. A client that has just received a response often sends its next request at once, which could be lost if
-  /// the connection were closed at that moment.
+  /// this time. A client that has just received a response often sends its next request at once. If the connection were
+  /// closed at that moment, this request could be lost.
   static var drainIdle: TimeSpan { .seconds(1) }
   /// Maximum memory, in bytes, that `output` keeps. Only an exceptional response needs more memory, which is released
   /// when the response is sent.

@@ -73,7 +73,7 @@ package struct KeyToStore: Sendable {
   package let fingerprint: IdempotencyTable.Key
   package let principal: IdempotencyTable.Key
   package let isBatch: Bool
-  /// The position among the pushes before the messages are queued.
+  /// The position after the newest push, read before the messages are queued.
   package let position: UInt64
   package let lifetime: TimeSpan
 

@@ -412,7 +412,7 @@ package struct Outbox: Sendable {
   /// Whether a connection may take messages now, without breaking their order.
   var isOpenForTaking: Bool { flight != nil && !isPaused && !hasRetiringMessages }
 
-  /// Whether messages of the retiring connection are left, which may have to be sent again before all others.
+  /// Whether messages of the retiring connection are left. They may have to be sent again before all others.
   private var hasRetiringMessages: Bool {
     guard let retiring, !ring.isEmpty else { return false }
     return ring[ring.front].sequence <= retiring.last

@@ -20,7 +20,8 @@ package struct PlainProtocol: UpstreamProtocol {
   private var numberedIDs: NumberedIDs?
   /// The acknowledgement of the last push.
   private var due: UpstreamConventions.Acknowledgement?
-  /// The meaning to return after the news that the service has not resumed.
+  /// The meaning of a message that also shows that the service has not resumed. `next` returns this meaning after that
+  /// news.
   private var pending: ProtocolEvent?
   /// nil if no values are captured.
   private var captured: Captures?

@@ -157,8 +157,7 @@ package struct OverlapFilter: Sendable {
     }
     history.record(digest)
     if older.hasEnded { return true }
-    // A push of the newer connection does not overtake the delayed pushes, which would change the order of that
-    // connection.
+    // If a push of the newer connection overtook the delayed pushes, the order of that connection would change.
     let mustWait = isDelayAllowed && (mayBePaired || newer.delayed > 0)
     guard mustWait else {
       if mayBePaired { newer.append(digest, nil, &released) }

@@ -184,7 +184,7 @@ struct CallRequest: Sendable {
   /// The range of the id in `message`.
   private let place: Range<Int>
   let message: ByteString
-  /// The client's id, as JSON.
+  /// The id that the client has chosen for the call, as JSON.
   let token: ByteString
 
   fileprivate init(_ id: CallID, at place: Range<Int>, in request: Span<UInt8>, token: ByteString) {

@@ -28,8 +28,8 @@ package struct WebhookStatus: Sendable {
   package var origin: String { url.origin }
 }
 
-/// The metrics of a session's webhooks since the start, including removed webhooks. All sessions of a slot use one
-/// table. Thread-safe.
+/// The metrics of a session's webhooks since the start, including removed webhooks. All session objects of a slot use
+/// one table. Thread-safe.
 final class WebhookMetricsTable: Sendable {
   private struct State {
     var metrics: [String: WebhookMetrics] = [:]

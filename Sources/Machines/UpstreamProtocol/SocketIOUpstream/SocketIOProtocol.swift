@@ -191,7 +191,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     precededByNews(examine(payload, kind, &memory))
   }
 
-  /// Returns the pending news before the meaning of the message that has caused them.
+  /// Returns the pending news before the meaning of the message that has caused the news.
   private mutating func precededByNews(_ event: ProtocolEvent) -> ProtocolEvent {
     guard let news = takeNews() else { return event }
     pending = event

@@ -42,7 +42,7 @@ struct YAMLDocument: ~Copyable {
   private static let maximumRepeatedNodes = 100_000
   /// Maximum size of text that all aliases of a file repeat: enough for long messages and secrets in each session.
   private static let maximumRepeatedBytes = 16 << 20
-  /// Maximum size of a file in bytes. config/drawbridge.yaml, which has every setting with a comment, has about 50 KiB.
+  /// Maximum size of a file in bytes. config/drawbridge.yaml, which has every setting with a comment, has about 55 KiB.
   static let maximumBytes = 1 << 20
 
   private let parser: UnsafeMutablePointer<yaml_parser_t>

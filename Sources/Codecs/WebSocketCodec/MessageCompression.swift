@@ -9,7 +9,7 @@ import Deflate
 package struct MessageCompression: ~Copyable {
   /// The agreed parameters, and the effort of the compressor.
   package struct Settings: Hashable, Sendable {
-    /// Window bits for sending, 9...15. zlib cannot compress with 8, so with 8 all messages are sent uncompressed.
+    /// Window bits for sending, 8...15. zlib cannot compress with 8, so with 8 all messages are sent uncompressed.
     package var outboundWindowBits = 12
     /// Whether each sent message starts with an empty compression history.
     package var outboundResets = false

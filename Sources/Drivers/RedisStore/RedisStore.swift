@@ -98,7 +98,7 @@ package enum FollowedChange: Sendable {
   case ended
 }
 
-/// Creates the engine of a store.
+/// Creates the engine of a store (`SharedLog`).
 package typealias LogMaker =
   @Sendable (_ owner: any SharedLogOwner, LoopContext, any Dialer, RedisStoreMetrics) -> any SharedLog
 

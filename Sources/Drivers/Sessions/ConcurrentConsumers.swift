@@ -214,7 +214,7 @@ package final class ConcurrentConsumers: Sendable {
 
   // MARK: Consumers
 
-  /// Creates a consumer, or confirms the settings of an existing consumer. Returns whether the consumer is new, and its
+  /// Creates a consumer, or changes the settings of an existing consumer. Returns whether the consumer is new, and its
   /// status.
   package func put(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by client: UInt64 = 0, now: MonotonicTime

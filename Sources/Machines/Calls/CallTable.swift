@@ -37,7 +37,7 @@ package struct CallTable: Sendable {
   package enum Match: Equatable, Sendable {
     /// The reply to a call. The client that waits in this lane (see `open`) must be woken.
     case reply(lane: Int)
-    /// The reply of a call that timed out.
+    /// The reply to a call that timed out.
     case lateReply
     /// Not accepted as a reply: the call has another outcome already, or there is no room for the message.
     case none

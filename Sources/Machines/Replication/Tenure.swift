@@ -38,6 +38,7 @@ package struct Tenure: Sendable {
     case mayLackWrites
   }
 
+  /// The identity of the tenure. Every script compares it with the record.
   package private(set) var token: HolderToken
   private var terms: HolderTerms
   private let epoch: UInt64

@@ -15,7 +15,7 @@ package protocol UpstreamProtocol: Sendable {
   /// for it.
   mutating func begin(connection: UInt64, _ secrets: TemplateValues)
 
-  /// Renders the setup messages from step `first` on, up to the first step that expects a response.
+  /// Renders the setup messages from step `first` up to and including the next step that expects a response.
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError)
 
   /// Returns the messages of a setup step, whose response is expected from now on.

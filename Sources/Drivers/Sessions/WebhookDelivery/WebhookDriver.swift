@@ -81,8 +81,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
-  /// Applies reloaded settings, and starts again if the driver was stopped. Attempts in progress continue with the old
-  /// settings.
+  /// Applies reloaded settings, and starts again if the driver was stopped. The requests of attempts in progress keep
+  /// the old settings, and their outcomes are judged by the new settings.
   func reload(_ plan: WebhookPlan) {
     let keepsEndpoint = plan.hasSameEndpoint(as: self.plan)
     let old = self.plan.settings

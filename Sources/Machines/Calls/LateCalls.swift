@@ -11,8 +11,8 @@ package struct LateCalls: Sendable {
     package var time = TimeSpan.seconds(60)
     /// Maximum number of remembered calls. It equals the maximum number of concurrent calls of one client.
     package var calls = 4_096
-    /// Maximum size of the replies. It is the default of `upstream.message_bytes`, so that a reply of any allowed size
-    /// can be kept.
+    /// Maximum size of the replies. It is the default of `upstream.message_bytes`, so that with this default a reply of
+    /// any allowed size can be kept.
     package var replyBytes = 16 << 20
 
     package init() {}

@@ -19,6 +19,7 @@ struct Problem: Error {
     case consumerConflict, superseded, leaseLost, tooManyConsumers
     case sessionConflict, sessionNotOwned, tooManySessions
     case holderUnavailable, outcomeUnknown
+    case shuttingDown
 
     /// A new kind also needs a section in `docs/errors.md`, and its status in `openapi.yaml`.
     var row: Row {
@@ -79,6 +80,7 @@ struct Problem: Error {
       case .holderUnavailable:
         Row("holder-unavailable", .serviceUnavailable, "The session has no holder at present", .after(1))
       case .outcomeUnknown: Row("outcome-unknown", .badGateway, "The outcome of the request is not known")
+      case .shuttingDown: Row("shutting-down", .serviceUnavailable, "The gateway is shutting down", .after(1))
       }
     }
 

@@ -229,7 +229,7 @@ import UpstreamProtocol
       return [
         .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests, .unauthorized,
         .insufficientScope, .accessNotConfigured,
-      ].contains(kind)
+      ].contains(kind) || kind == .shuttingDown && method == "POST"
     }
     let isConsumer = path.hasPrefix("/v1/consumers/")
     let takesBody =
@@ -248,8 +248,12 @@ import UpstreamProtocol
     case .sessionNotOwned, .tooManySessions: return path == "/v1/sessions/{name}" && method == "PUT"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
     case .invalidDocument: return takesBody && path != "/v1/messages"
-    case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown, .sessionClosed:
-      return method == "POST" && !isConsumer
+    case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown: return method == "POST" && !isConsumer
+    // Any gateway shows the state of a session, and closes it.
+    case .sessionClosed:
+      let isDocument = path == "/v1/session" || path == "/v1/sessions/{name}"
+      return path.hasPrefix("/v1/") && path != "/v1/sessions" && (!isDocument || method == "PATCH" || method == "PUT")
+    case .shuttingDown: return false
     case .tooManyBodies: return takesBody
     case .acknowledgementGone: return path == "/v1/messages" && method == "POST"
     case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused, .storeFailed:

@@ -91,6 +91,9 @@ import UpstreamProtocol
       var response = Response()
       api.api.respond(with: API.holderUnavailable, into: &response)
       return Received(response)
+    case .shuttingDown:
+      api.lifecycle.enter(.draining)
+      return try api.respond("POST", "/v1/reload")
     case .outcomeUnknown:
       var response = Response()
       api.api.respond(with: API.outcomeUnknown, into: &response)

@@ -21,7 +21,14 @@ enum StartReload: ImmediateEndpoint {
     Route(method: .post, path: "/v1/reload", scope: .admin, needsAllSessions: true, isCompressed: true)
   }
 
-  static func respond(_ input: Void, to request: ReceivedRequest, _ turn: Turn, into response: inout Response) {
+  static func respond(
+    _ input: Void, to request: ReceivedRequest, _ turn: Turn, into response: inout Response
+  ) throws(Problem) {
+    // The process will end with its present configuration.
+    guard turn.api.common.lifecycle.phase != .draining else {
+      throw Problem(
+        .shuttingDown, "the gateway is shutting down, and does not reload its configuration: the next process reads it")
+    }
     response.begin(.accepted, "application/json")
     turn.api.common.reload.request(into: &response.content.text)
   }

@@ -101,6 +101,22 @@ import Testing
     }
   }
 
+  /// The stage of the cluster decides which gateway executes a request, and what becomes of it if the session is lost.
+  @Test func noEndpointKnowsWhichGatewayIsTheHolder() throws {
+    let names = ["isHere", "hasLeft", "placement", "forwarder", "RequestToForward", "Executor", "misdirect"]
+    for folder in ["Messages", "Calls", "Consumers", "Sessions", "Management", "Documents"] {
+      let files = try Self.sources(of: "Drivers/API/\(folder)")
+      #expect(!files.isEmpty)
+      for file in files {
+        for line in try String(contentsOf: file, encoding: .utf8).split(separator: "\n") {
+          let words = line.prefix(while: { $0 != "/" }).split { !$0.isLetter }.map(String.init)
+          let found = names.filter(words.contains)
+          #expect(found.isEmpty, "\(folder)/\(file.lastPathComponent) names \(found): \(line)")
+        }
+      }
+    }
+  }
+
   @Test func connectionsAreOpenedBelowSessionsAndSettings() throws {
     let sessions = Set(["Upstream", "Sessions", "UpstreamSession", "UpstreamProtocol", "WebSocketCodec", "Journal"])
     for file in try Self.sources(of: "Drivers/Dialing") {

@@ -76,22 +76,12 @@ package final class API: HTTPApplication {
   /// A request between its head and its response.
   struct Pending {
     /// What happens when the content has arrived.
-    var step = Step.execute
+    var step = Step.execute(by: .thisGateway)
     var request = ReceivedRequest()
     var input = StoredInput.nothing
 
     enum Step {
-      case execute
-      /// Another gateway executes the request.
-      indirect case forward(RequestToForward)
-      /// The request is executed here and may wait. If this gateway loses the session while the request waits, the
-      /// request continues at the next holder.
-      indirect case movable(RequestToForward)
-      /// The request is executed here for another gateway, which has forwarded it. `movesOn`: whether that gateway can
-      /// send the request to the next holder while the request waits here.
-      case fromPeer(movesOn: Bool)
-      /// Another gateway has forwarded the request, and the session is not local.
-      case misdirected
+      case execute(by: Executor)
       case options(Methods)
       case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
       indirect case refused(Problem)
@@ -100,12 +90,7 @@ package final class API: HTTPApplication {
     }
 
     /// Whether an endpoint of this gateway executes the request.
-    var isExecutedHere: Bool {
-      switch step {
-      case .execute, .movable, .fromPeer: true
-      case .forward, .misdirected, .options, .preflight, .refused, .missing: false
-      }
-    }
+    var isExecutedHere: Bool { if case .execute(let executor) = step { executor.isThisGateway } else { false } }
   }
 
   /// The client for which a request is counted. It is the principal of the request, or the address if the request has
@@ -227,21 +212,9 @@ package final class API: HTTPApplication {
         "Idempotency-Key is not accepted by \(head.methodBytes.excerpt()) \(head.path.excerpt()): leave it out, since only POST of messages has it"
       )
     }
-    let rules = route.holderRules
-    let session = pending.request.target.session
-    if let rules, let session, !session.isHere {
-      if listener.role == .peer {
-        pending.step = .misdirected
-        return false
-      }
-      if let forwarded = forwarded(head, rules, pending.request, from: origin, &body) {
-        pending.step = .forward(forwarded)
-        return forwarded.mayWait
-      }
-      if rules.isExclusive, session.hasLeft { throw Self.holderUnavailable }
-    } else if let rules, session != nil, listener.role == .peer {
-      pending.step = .fromPeer(movesOn: rules.repetition != .harmful || rules.movesOn)
-    }
+    let executor = try executor(of: pending.request, head, route, from: origin, &body)
+    pending.step = .execute(by: executor)
+    guard executor.isThisGateway else { return executor.mayWaitElsewhere }
     pending.request.representation = try route.formats.negotiate(head)
     if !route.formats.isEmpty { pending.request.coding = try Representation.coding(of: head) }
     body = try route.body.prepare(head)
@@ -252,11 +225,9 @@ package final class API: HTTPApplication {
       body = RequestBody(head.framing, limit: messageLimits.bodyBytes, preparedFrom: accepted.smallestLongBody)
     }
     // The gateway that has forwarded the request counts it.
-    if case .fromPeer = pending.step { return false }
-    if accepted.mayWait, let rules, rules.movesOn,
-      let forwarded = requestToForward(head, rules, pending.request, from: origin)
-    {
-      pending.step = .movable(forwarded)
+    if pending.request.isFromPeer { return false }
+    if accepted.mayWait, let executor = movableExecutor(of: pending.request, head, route, from: origin) {
+      pending.step = .execute(by: executor)
     }
     return accepted.mayWait
   }
@@ -310,20 +281,10 @@ package final class API: HTTPApplication {
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
     switch pending.step {
-    case .execute:
-      if let outcome = execute(pending, body, at: now, into: &response) { return outcome }
-      respond(with: Self.holderUnavailable, into: &response)
-      return .respond
-    case .movable(let forward):
-      return respond(toMovable: pending, forward, body, at: now, into: &response)
-    case .fromPeer(let movesOn):
-      return respond(toPeer: pending, body, movesOn: movesOn, at: now, into: &response)
-    case .forward(let request):
-      return send(request, for: pending, body, at: now, into: &response)
-    case .misdirected: misdirect(into: &response)
+    case .execute(let executor): return execute(pending, by: executor, body, at: now, into: &response)
     case .options(let methods):
       response.begin(.noContent, nil)
-      response.fields.append("Allow: \(methods.text)\r\n")
+      methods.writeField(into: &response.fields)
     case .preflight(let origin, let allowsCredentials):
       response.begin(.noContent, nil)
       common.browsers.crossOrigin.writePreflight(
@@ -339,91 +300,21 @@ package final class API: HTTPApplication {
     return .respond
   }
 
-  private func send(
-    _ request: RequestToForward, for pending: Pending, _ body: RequestBody?, at now: MonotonicTime,
-    into response: inout Response
-  ) -> Outcome {
-    pending.request.context?.isSentToHolder = true
-    do throws(Problem) {
-      return try forward(request, body, at: now, into: &response)
-    } catch {
-      respond(with: error, into: &response)
-      return .respond
-    }
-  }
-
-  /// Executes a request at this gateway. If only the session's holder can execute the request, verifies both before and
-  /// after the execution that this gateway is the holder: the process may have been stopped during the execution, and
-  /// may then have read an outdated state.
-  ///
-  /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
-  /// is then empty.
-  private func execute(
+  /// Executes a request by its endpoint. Throws if nothing was done.
+  func run(
     _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome? {
-    let route = table.routes[pending.request.target.route]
-    guard case .holder(let rules) = route.place, rules.isExclusive else {
-      return run(route, pending, body, at: now, into: &response)
+  ) throws(Problem) -> Outcome {
+    let number = pending.request.target.route
+    let outcome = try table.endpoints[number].run(
+      pending.input, pending.request, body, Turn(api: self, now: now), into: &response)
+    // Only responses without a problem are compressed, since problem documents are small.
+    if table.routes[number].isCompressed, case .respond = outcome, response.refusal.isEmpty,
+      response.content.count >= ResponseCompressor.minimumBytes
+    {
+      response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
+      compressor.compress(&response, pending.request.coding, at: now)
     }
-    let session = pending.request.session
-    guard !session.hasLeft else { return nil }
-    let outcome = run(route, pending, body, at: now, into: &response)
-    guard case .respond = outcome, session.hasLeft else { return outcome }
-    switch rules.staysTrue {
-    case .always: return outcome
-    case .ifAccepted where response.refusal.isEmpty: return outcome
-    case .ifAccepted, .never:
-      response.reset()
-      return nil
-    }
-  }
-
-  private func run(
-    _ route: Route, _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome {
-    do throws(Problem) {
-      let outcome = try table.endpoints[pending.request.target.route].run(
-        pending.input, pending.request, body, Turn(api: self, now: now), into: &response)
-      // Only responses without a problem are compressed, since problem documents are small.
-      if route.isCompressed, case .respond = outcome, response.refusal.isEmpty,
-        response.content.count >= ResponseCompressor.minimumBytes
-      {
-        response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
-        compressor.compress(&response, pending.request.coding, at: now)
-      }
-      return outcome
-    } catch {
-      respond(with: error, into: &response)
-      return .respond
-    }
-  }
-
-  /// Responds to a request of a peer, unless this gateway has lost the session since the head was read.
-  ///
-  /// - Parameter movesOn: whether the peer can send the request to the next holder if this gateway loses the session
-  ///   while the request waits.
-  private func respond(
-    toPeer pending: Pending, _ body: RequestBody?, movesOn: Bool, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome {
-    let session = pending.request.session
-    guard session.isHere, let outcome = execute(pending, body, at: now, into: &response) else {
-      misdirect(into: &response)
-      return .respond
-    }
-    if movesOn, case .wait(let request) = outcome { return .wait(HeldPeerRequest(request, session, self)) }
     return outcome
-  }
-
-  /// Responds to a request that may wait here, unless this gateway has lost the session since the head was read.
-  private func respond(
-    toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
-    into response: inout Response
-  ) -> Outcome {
-    guard forward.session.isHere, let outcome = execute(pending, body, at: now, into: &response) else {
-      return send(forward, for: pending, body, at: now, into: &response)
-    }
-    guard case .wait(let request as any HolderRequest) = outcome else { return outcome }
-    return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, at: now, &response), self))
   }
 
   package func abandon(_ exchange: consuming Exchange) {
@@ -471,7 +362,7 @@ package final class API: HTTPApplication {
     response.begin(problem.status, "application/problem+json")
     switch problem.field {
     case .retryAfter(let seconds): response.fields.appendField("Retry-After", decimal: seconds)
-    case .allow(let methods): response.fields.append("Allow: \(methods.text)\r\n")
+    case .allow(let methods): methods.writeField(into: &response.fields)
     case .challenge(let challenge):
       challenge.write(into: &response.fields)
       // Only gateways may use the listener for peers, so the connection of another client is closed.

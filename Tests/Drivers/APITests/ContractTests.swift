@@ -14,30 +14,6 @@ import UpstreamProtocol
 @Suite struct ContractTests {
   private func operations() -> [ContractOperation] { ContractOperation.all() }
 
-  private func isServed(_ response: Received) -> Bool { response.status != 404 && response.status != 405 }
-
-  @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
-    let operations = operations()
-    #expect(operations.count == 25)
-    let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
-    let id = try #require(try api.post("a").text("id"))
-    for path in Set(operations.map(\.path)) {
-      let target =
-        path.replacingOccurrences(of: "{id}", with: id).replacingOccurrences(of: "{type}", with: "not-found")
-        .replacingOccurrences(of: "{consumer}", with: "workers").replacingOccurrences(of: "{name}", with: "default")
-        + (path == "/v1/messages" || path.hasSuffix("/receive") ? "?wait=0" : "")
-      let declared = Set(operations.filter { $0.path == path }.map(\.method))
-      let isManagement = operations.contains { $0.path == path && $0.isManagement }
-      if isManagement { #expect(try api.respond("GET", target).problem == "not-found") }
-      for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
-        let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
-        _ = try api.put("workers", #"{"share":true}"#)
-        let response = try api.respond(method, target, fields, isManagement ? .management : .loopback)
-        #expect(isServed(response) == declared.contains(method), "\(method) \(path)")
-      }
-    }
-  }
-
   /// The file does not describe the probes and pages of management listeners, except the history.
   @Test func everyRouteIsAnOperationOfTheFile() throws {
     var operations = Dictionary(uniqueKeysWithValues: operations().map { ("\($0.method) \($0.path)", $0) })

@@ -280,6 +280,25 @@ import WebSocketCodec
     }
   }
 
+  @Test func aSessionThatClosesBeforeTheContentOfARequestRefusesIt() throws {
+    try withAPI { (api) throws in
+      for (method, path, status) in [
+        ("GET", "deliveries/ID", 200), ("GET", "consumers", 200), ("GET", "consumers/c", 200),
+        ("POST", "consumers/c/receive?wait=0", 200), ("POST", "messages", 202),
+      ] {
+        #expect(try api.putSession("btc", Self.body).status == 201)
+        _ = try api.put("c", "{}", of: "/v1/sessions/btc")
+        let id = try #require(try api.post("a", to: "/v1/sessions/btc/messages").text("id"))
+        let target = "/v1/sessions/btc/\(path.replacing("ID", with: id))"
+        let request = Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".utf8)
+        let before = try api.send(request).response
+        #expect(before.status == status, "\(path)")
+        let response = try api.send(request, meanwhile: { _ = try api.respond("DELETE", "/v1/sessions/btc") }).response
+        #expect(response.problem == "session-closed", "\(path)")
+      }
+    }
+  }
+
   @Test func aKeyOfAClosedSessionIsForgotten() throws {
     try withAPI { (api) throws in
       var ids: [String] = []

@@ -198,7 +198,7 @@ import UpstreamProtocol
   /// If a request was executed in time but its result was read too late, the gateway refuses it as not executed.
   @Test func aResponseThatWasPreparedWhenTheDeadlinePassedIsNotSent() throws {
     // The deadline has not passed when the request is routed and begun, and has passed when the result is read.
-    isInTime.remaining = 3
+    isInTime.remaining = 2
     let response = try first.request("GET", "/v1/consumers/none")
     #expect(response.status == 503 && response.problem == "holder-unavailable", "\(response.body)")
   }

@@ -24,7 +24,7 @@ enum MakeCall: Endpoint {
         // The upstream replies on the connection on which it got the request. So the call ends with this connection,
         // and does not continue at the next holder. A call is not stored, and ends when its wait ends.
         HolderRules(
-          repetition: .harmful, staysTrue: .always, effect: .changeAndData, wait: .always,
+          repetition: .harmful, staysTrue: true, effect: .changeAndData, wait: .always,
           standardWait: IncomingCall.defaultWait, isStored: false)))
   }
 
@@ -118,7 +118,10 @@ extension API {
     }
   }
 
-  fileprivate func respond(to pending: PendingCall, at now: MonotonicTime, into response: inout Response) {
+  /// Throws if the request was not sent.
+  fileprivate func respond(
+    to pending: PendingCall, at now: MonotonicTime, into response: inout Response
+  ) throws(Problem) {
     let (session, sequence) = (pending.session, pending.call.sequence)
     let (outcome, number) = session.upstream.finish(pending.call, for: pending.caller, now: now)
     common.metrics.calls.count(outcome)
@@ -147,8 +150,7 @@ extension API {
           .upstreamClosed,
           "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
         ), into: &response)
-    case .notSent:
-      respond(with: notSent(sequence, of: session, at: now), into: &response)
+    case .notSent: throw notSent(sequence, of: session, at: now)
     }
   }
 
@@ -168,10 +170,7 @@ extension API {
   /// The response to a call whose request was dropped from the queue.
   private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
     switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
-    case .sessionClosed where !session.isHere: Self.holderUnavailable
-    case .sessionClosed:
-      session.inbox.isClosed
-        ? .closed(session) : Problem(.sessionClosed, "the gateway is shutting down: the request was not sent")
+    case .sessionClosed: Problem(.sessionClosed, "the gateway is shutting down: the request was not sent")
     case .queueFull: Problem(.queueFull, queueFullDetail(.messages, session))
     case .notConnected:
       Problem(.upstreamDown, "the namespace of the event is not connected: it was not sent")
@@ -198,7 +197,7 @@ struct PendingCall {
 
 /// A request that waits for a `PendingCall`. The call itself is in a table of the loop, so that this struct fits inline
 /// in the connection.
-private struct HeldCall: WaitingRequest {
+private struct HeldCall: HolderRequest {
   let api: API
   let slot: Int
   let deadline: MonotonicTime
@@ -212,7 +211,11 @@ private struct HeldCall: WaitingRequest {
     return pending
   }
 
-  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+  var session: Session { pending.session }
+  /// A call ends with the connection that carries it.
+  var afterLoss: AfterLoss { .continues }
+
+  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     let pending = pending
     // The wait does not end at a drain, since the session keeps its connection for the reply, for at most
     // `shutdown.flush`.
@@ -220,10 +223,10 @@ private struct HeldCall: WaitingRequest {
       ? .ready : .wait(pending.call.notifier, until: deadline, endsAtDrain: false)
   }
 
-  func finish(at now: MonotonicTime, into response: inout Response) {
+  func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem) {
     let pending = pending
     api.calls.remove(slot)
-    api.respond(to: pending, at: now, into: &response)
+    try api.respond(to: pending, at: now, into: &response)
   }
 
   func abandon() {

@@ -131,7 +131,7 @@ enum SettleLeases: ConsumerChange {
       .post, "/v1/consumers/{consumer}/settle", "/v1/sessions/{name}/consumers/{consumer}/settle",
       body: .document(limit: SettleDocument.limit),
       // If the request were executed twice, the client would get the second response: that its leases are not valid.
-      HolderRules(repetition: .harmful, staysTrue: .ifAccepted))
+      HolderRules(repetition: .harmful, staysTrue: true))
   }
 
   static func change(
@@ -179,7 +179,7 @@ enum RetryDeadLetters: ConsumerChange {
     .consumer(
       .post, "/v1/consumers/{consumer}/dead/retry", "/v1/sessions/{name}/consumers/{consumer}/dead/retry",
       // If the request were executed twice, the client would get the second response: that nothing was left to retry.
-      HolderRules(repetition: .harmful, staysTrue: .ifAccepted))
+      HolderRules(repetition: .harmful, staysTrue: true))
   }
 
   static func change(

@@ -98,7 +98,7 @@ extension API {
       var messages = stored
       target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
       // At the next holder, the leases have the ends that are stored, so the response must state these.
-      if target.session.hasLeft { messages = stored }
+      if !target.session.hasShownTruth { messages = stored }
       common.metrics.deliveredMessages.add(messages.count)
       response.begin(.ok, "application/json")
       if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }

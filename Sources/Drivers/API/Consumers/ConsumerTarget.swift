@@ -50,10 +50,7 @@ extension ConsumerTarget {
   }
 
   func problem(_ refusal: ConsumerRefusal) -> Problem {
-    if session.inbox.isClosed { return .closed(session) }
-    // Another gateway is now the holder of the consumers.
-    if !session.isHere { return API.holderUnavailable }
-    return switch refusal {
+    switch refusal {
     case .unknown:
       Problem(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")
     case .differs(let settings):

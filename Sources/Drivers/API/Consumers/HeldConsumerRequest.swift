@@ -110,7 +110,7 @@ struct HeldConsumerRequest: HolderRequest {
     return .change
   }
 
-  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     api.consumerRequests.change(Int(slot)) { $0.advance(cause, api, at: now) }
     return pending.step
   }
@@ -118,13 +118,13 @@ struct HeldConsumerRequest: HolderRequest {
   var session: Session { pending.target.session }
 
   /// A stored result is the same at each holder. A lease is valid at each holder until its stored end.
-  var isFact: Bool {
+  var afterLoss: AfterLoss {
     let pending = pending
-    guard case .storing(_, let ticket) = pending.phase, pending.outcome(of: ticket) == .stored else { return false }
-    return ProcessInformation.bootTime() < pending.leaseEnd
+    guard case .storing(_, let ticket) = pending.phase, pending.outcome(of: ticket) == .stored else { return .moves }
+    return ProcessInformation.bootTime() < pending.leaseEnd ? .concludes : .moves
   }
 
-  func conclude(at now: MonotonicTime, into response: inout Response) {
+  func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem) {
     let pending = pending
     end(pending, at: now)
     switch pending.phase {
@@ -135,8 +135,9 @@ struct HeldConsumerRequest: HolderRequest {
       if pending.turn != nil, let arrival = result.arrival, arrival >= pending.start {
         api.latencies.note(.pushToConsumer, since: arrival)
       }
-    case .refused(let problem): api.respond(with: problem, into: &response)
-    case .receiving: preconditionFailure("a receive ends that may take pushes")
+    case .refused(let problem): throw problem
+    // The session was lost, and then closed.
+    case .receiving: throw .closed(session)
     }
   }
 
@@ -181,8 +182,6 @@ extension HeldConsumerRequest.Pending {
       // would have to wait for the store.
       take(receive, limit: target.session.consumers.isStored ? 0 : nil, api)
     case .receiving(var receive):
-      // The next holder has the pushes. A closed session has none.
-      guard !target.session.hasLeft else { return }
       let hasNews = receive.hasNews()
       if receive.acknowledgement != nil, !isUnstored(receive.acknowledgement) {
         receive.acknowledgement = nil

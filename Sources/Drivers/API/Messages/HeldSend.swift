@@ -44,7 +44,7 @@ struct PendingSend {
 
 /// The waiting part of a `PendingSend`. The `PendingSend` itself is in a table of the loop, so that this struct fits
 /// inline in the connection.
-struct HeldSend: WaitingRequest {
+struct HeldSend: HolderRequest {
   let api: API
   let slot: Int
   /// The deadline of the wait for the state of the messages.
@@ -60,26 +60,24 @@ struct HeldSend: WaitingRequest {
     return pending
   }
 
-  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+  var session: Session { pending.receipt.session }
+  /// The journal of this gateway determines whether the messages are stored. Once they are, another gateway sends them,
+  /// and knows their states.
+  var afterLoss: AfterLoss { pending.receipt.ticket == nil ? .concludes : .continues }
+
+  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     guard let step = api.sends.change(slot, { $0.advance(cause, until: clientDeadline, api, at: now) }) else {
       preconditionFailure("a request waits that has ended")
     }
     return step
   }
 
-  func finish(at now: MonotonicTime, into response: inout Response) {
+  func conclude(at now: MonotonicTime, into response: inout Response) {
     var pending = pending
     end()
     if pending.receipt.ticket != nil {
       api.latencies.note(.storedSend, since: pending.start)
-      if let withdrawal = pending.withdrawal, pending.isFinal(withdrawal) {
-        noteWithdrawn(pending)
-        return api.respond(with: API.storeFailed, into: &response)
-      }
-      api.acceptUnstored(pending, at: now)
-      // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
-      let isHere = pending.receipt.session.isHere
-      return api.respond(with: isHere ? API.notStoredYet : API.outcomeUnknown, into: &response)
+      return api.respond(with: api.endUnstored(pending, at: now), into: &response)
     }
     if pending.parameters.until == .queued {
       api.latencies.note(.storedSend, since: pending.start)
@@ -96,16 +94,11 @@ struct HeldSend: WaitingRequest {
   /// lost.
   func abandon() {
     if let withdrawal = pending.withdrawal, !pending.receipt.session.upstream.isLost(withdrawal) {
-      noteWithdrawn(pending)
+      api.noteWithdrawn(pending)
     } else if pending.receipt.ticket != nil {
       api.acceptUnstored(pending, at: ProcessInformation.monotonicTime())
     }
     end()
-  }
-
-  private func noteWithdrawn(_ pending: PendingSend) {
-    api.common.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
-    if let key = pending.key { api.common.cancel(key) }
   }
 
   private func end() {
@@ -142,22 +135,14 @@ extension PendingSend {
       }
     }
     guard parameters.until != .queued else { return .ready }
-    // Another gateway sends the messages now, and knows their states.
-    let isOver = receipt.advance(&progress, to: parameters.until) || !receipt.session.isHere
-    return isOver ? .ready : .wait(upstream.deliveryNotifier, until: clientDeadline)
+    return receipt.advance(&progress, to: parameters.until)
+      ? .ready : .wait(upstream.deliveryNotifier, until: clientDeadline)
   }
 
   private mutating func noteStored(_ api: API, at now: MonotonicTime) {
     api.accept(self, at: now)
     receipt.session.upstream.endWaitingForStore()
     (receipt.ticket, key) = (nil, nil)
-  }
-
-  /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
-  /// holder. Messages that a gateway submitted before its deadline may be stored, and then the next holder sends them.
-  fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
-    let (session, upstream) = (receipt.session, receipt.session.upstream)
-    return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)
   }
 
   func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {

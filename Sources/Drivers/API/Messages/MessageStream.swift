@@ -151,11 +151,10 @@ final class MessageStream: Source {
   /// position.
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
-    let replica = SessionReplica(of: session, api.common)
-    // The snapshot is read before `isHere`. If `isHere` is true after that, the session was local when the snapshot was
-    // taken.
-    let snapshot = session.upstream.snapshot()
-    if let replica, !session.isHere {
+    let (snapshot, replica): (SessionSnapshot, SessionReplica?)
+    switch ShownSession(session, api.common) {
+    case .local(let shown, let part): (snapshot, replica) = (shown, part)
+    case .remote(let replica):
       options.format.write(replica, into: &text)
       sentState = SentState(revision: revision, transition: 0)
       return

@@ -75,7 +75,7 @@ private struct WaitingDelivery: HolderRequest {
 
   var heldCount: Gauge? { nil }
 
-  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     // An unknown message also counts as settled: it never existed, or its final state was dropped.
     id.isLost || session.upstream.isSettled(sequence) || isClosed
       ? .ready : .wait(session.upstream.deliveryNotifier, until: deadline)
@@ -88,7 +88,7 @@ private struct WaitingDelivery: HolderRequest {
   private var sequence: UInt64 { id.number }
 
   /// If the message gets a state after this gateway's deadline, it may have another state at the next holder.
-  var isFact: Bool { false }
+  var afterLoss: AfterLoss { .moves }
 
   func conclude(at now: MonotonicTime, into response: inout Response) {
     abandon()

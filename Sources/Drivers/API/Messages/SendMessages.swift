@@ -29,7 +29,7 @@ enum SendMessages: Endpoint {
       place: .holder(
         // The receipt of accepted messages stays true: the messages are stored, and the receipt shows no states that
         // were read after the session was lost.
-        HolderRules(repetition: .recognised, staysTrue: .ifAccepted, wait: .with(.until))),
+        HolderRules(repetition: .recognised, staysTrue: true, wait: .with(.until))),
       kind: .send)
   }
 
@@ -124,7 +124,7 @@ extension API {
         if let digest = owner.digest, session.upstream.isStored {
           stored = KeyToStore(
             key: key.key, fingerprint: fingerprint,
-            principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
+            principal: field.isForwarded ? AcceptanceKey.ofPeers : digest, isBatch: message.isBatch,
             position: session.inbox.latest.position,
             lifetime: lifetime)
         }
@@ -376,10 +376,7 @@ extension API {
       return Problem(
         kind, "the message has TTL: 0 and cannot be sent now: \(reason)",
         .retryAfter(Self.retryAfter(next, now)))
-    case .closed:
-      if session.inbox.isClosed { return .closed(session) }
-      if !session.isHere { return Self.holderUnavailable }
-      return Problem(kind, "the gateway is shutting down: the message was not accepted")
+    case .closed: return Problem(kind, "the gateway is shutting down: the message was not accepted")
     case .notStored(.failed): return Self.storeFailed
     case .notStored(.full):
       return Problem(

@@ -104,8 +104,7 @@ struct SendReceipt {
   ///     next holder knows their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
     append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
-    // This is checked after the states were read: if the session is still local now, the states are correct.
-    guard showsStates || isComplete, session.hasLeft else { return }
+    guard showsStates || isComplete, !session.hasShownTruth else { return }
     response.reset()
     append(isComplete: false, showsStates: false, at: now, to: &response)
   }

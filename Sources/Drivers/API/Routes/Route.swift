@@ -113,9 +113,9 @@ struct HolderRules {
   let repetition: ForwardingRepetition
   /// Whether only the holder can execute a request. If not, every gateway can also respond without the holder.
   var isExclusive = true
-  /// The responses that are correct even if this gateway lost the session while it executed the request. Any other
-  /// response is discarded, and the request is executed at the next holder. Applies to responses without a wait.
-  var staysTrue = StaysTrue.never
+  /// Whether a response without a wait is correct even if this gateway lost the session while it executed the request.
+  /// If not, the response is discarded, and the request is executed at the next holder, as is a refused request.
+  var staysTrue = false
   /// The effect that a request other than GET may have had after it was sent to the holder.
   var effect = HeldEffect.change
   /// The parameter without which a request has no lasting effect; nil if every request has an effect.
@@ -131,10 +131,6 @@ struct HolderRules {
   var isStored = true
   /// Whether the response is the document of a session, to which this gateway adds its part.
   var isDocument = false
-
-  enum StaysTrue {
-    case never, ifAccepted, always
-  }
 
   /// Which requests are counted as requests that may wait. Other parameters may exclude a wait, but only the holder
   /// reads them.
@@ -188,8 +184,28 @@ struct Methods: OptionSet {
     rawValue = 1 << method.rawValue | head | 1 << HTTPMethod.options.rawValue
   }
 
+  private static let order: [HTTPMethod] = [.get, .head, .post, .put, .patch, .delete, .options]
+
+  /// Writes the names, separated by commas.
+  func write(into output: inout ByteQueue) {
+    var isFirst = true
+    for method in Self.order where rawValue & 1 << method.rawValue != 0 {
+      if !isFirst { output.append(", " as StaticString) }
+      output.append(method.name)
+      isFirst = false
+    }
+  }
+
+  /// Writes the header field `Allow`.
+  func writeField(into fields: inout ByteQueue) {
+    fields.append("Allow: " as StaticString)
+    write(into: &fields)
+    fields.append("\r\n" as StaticString)
+  }
+
   var text: String {
-    let order: [HTTPMethod] = [.get, .head, .post, .put, .patch, .delete, .options]
-    return order.filter { rawValue & 1 << $0.rawValue != 0 }.map(\.name.description).joined(separator: ", ")
+    var names = ByteQueue()
+    write(into: &names)
+    return names.bytes.text()
   }
 }

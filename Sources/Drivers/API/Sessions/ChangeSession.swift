@@ -41,9 +41,9 @@ enum ChangeSession: Endpoint {
 
 /// A PATCH of the desired state whose change is not stored yet. The change is already in effect at this gateway, but
 /// the next holder would not know it.
-private final class HeldDesiredState: WaitingRequest {
-  private let api: API
-  private let session: Session
+private final class HeldDesiredState: HolderRequest {
+  let api: API
+  let session: Session
   private let ticket: JournalTicket
   private let grant: Grant?
   private let toPeer: Bool
@@ -65,18 +65,18 @@ private final class HeldDesiredState: WaitingRequest {
 
   var heldCount: Gauge? { nil }
 
-  func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+  var afterLoss: AfterLoss { isStored ? .concludes : .moves }
+
+  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     let upstream = session.upstream
-    return !session.isHere || upstream.outcome(of: ticket) != .pending
+    return upstream.outcome(of: ticket) != .pending
       ? .ready : .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
   }
 
-  func finish(at now: MonotonicTime, into response: inout Response) {
+  func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem) {
     session.upstream.endWaitingForStore()
-    if isStored {
-      return api.respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
-    }
-    api.respond(with: session.isHere ? Self.notStored : API.holderUnavailable, into: &response)
+    guard isStored else { throw Self.notStored }
+    api.respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
   }
 
   func abandon() { session.upstream.endWaitingForStore() }

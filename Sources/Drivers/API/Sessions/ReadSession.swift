@@ -34,12 +34,9 @@ extension API {
     toPeer: Bool = false, into response: inout Response
   ) {
     response.begin(status, "application/json")
-    let replica = toPeer ? nil : SessionReplica(of: session, common)
-    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
-    let snapshot = session.upstream.snapshot()
-    if let replica, !session.isHere {
-      replica.writeDocument(at: now, into: &response.content.text)
-    } else {
+    switch ShownSession(session, common, toPeer: toPeer) {
+    case .remote(let replica): replica.writeDocument(at: now, into: &response.content.text)
+    case .local(let snapshot, let replica):
       snapshot.write(
         of: session, store: session.creation == nil ? common.store : StoreStatus(nil), replica: replica, now: now,
         showingRefusal: grant.showsRefusals, into: &response.content.text)

@@ -252,9 +252,7 @@ final class HeldMovableRequest: WaitingRequest {
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
     if !hasMoved {
       let step = request.advance(cause, at: now)
-      // This is checked after the data was read: if the session was already remote then, the data may be outdated.
-      guard session.hasLeft, cause == .news else { return step }
-      if case .ready = step, request.isFact { return .ready }
+      guard session.hasLeft, cause == .news, request.afterLoss == .moves else { return step }
       moveOn()
     }
     return exchange?.step() ?? .ready

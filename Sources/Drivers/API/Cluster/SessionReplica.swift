@@ -134,16 +134,31 @@ struct SessionReplica {
   }
 }
 
+/// What this gateway can show of a session.
+enum ShownSession {
+  /// The state of a session that is local, and the part of this gateway if gateways share the session.
+  case local(SessionSnapshot, SessionReplica?)
+  case remote(SessionReplica)
+
+  /// - Parameter toPeer: whether another gateway gets the result, which adds its own part.
+  init(_ session: Session, _ common: CommonState, toPeer: Bool = false) {
+    let replica = toPeer ? nil : SessionReplica(of: session, common)
+    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
+    let snapshot = session.upstream.snapshot()
+    if let replica, !session.isHere { self = .remote(replica) } else { self = .local(snapshot, replica) }
+  }
+}
+
 extension CommonState {
   /// Writes an element of `GET /v1/sessions`.
   func writeSummary(
     of session: Session, for grant: Grant?, at now: MonotonicTime, into output: inout ByteQueue
   ) {
-    let replica = SessionReplica(of: session, self)
-    // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
-    let snapshot = session.upstream.snapshot()
-    if let replica, !session.isHere { return replica.writeSummary(at: now, into: &output) }
-    snapshot.writeSummary(of: session, replica: replica, now: now, showingRefusal: grant.showsRefusals, into: &output)
+    switch ShownSession(session, self) {
+    case .remote(let replica): replica.writeSummary(at: now, into: &output)
+    case .local(let snapshot, let replica):
+      snapshot.writeSummary(of: session, replica: replica, now: now, showingRefusal: grant.showsRefusals, into: &output)
+    }
   }
 
   /// The number of configured sessions whose holder is this gateway.

@@ -73,7 +73,32 @@ extension API {
   }
 }
 
+extension API {
+  /// Ends a request whose messages are not stored, and returns the problem of the response.
+  func endUnstored(_ pending: PendingSend, at now: MonotonicTime) -> Problem {
+    if let withdrawal = pending.withdrawal, pending.isFinal(withdrawal) {
+      noteWithdrawn(pending)
+      return Self.storeFailed
+    }
+    acceptUnstored(pending, at: now)
+    // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
+    return pending.receipt.session.isHere ? Self.notStoredYet : Self.outcomeUnknown
+  }
+
+  func noteWithdrawn(_ pending: PendingSend) {
+    common.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
+    if let key = pending.key { common.cancel(key) }
+  }
+}
+
 extension PendingSend {
+  /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
+  /// holder. Messages that a gateway submitted before its deadline may be stored, and then the next holder sends them.
+  fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
+    let (session, upstream) = (receipt.session, receipt.session.upstream)
+    return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)
+  }
+
   /// Whether the messages are stored.
   var isStored: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .stored } ?? true }
 
@@ -114,7 +139,7 @@ extension CommonState {
       .sorted { $0.rest < $1.rest }
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? PeerNetwork.Limits.longestRetention : IdempotencyTable.retention
-      let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.forwarder) == isForwarded }
+      let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.ofPeers) == isForwarded }
       // The table removes expired keys in the order in which they were added, so a key with a longer lifetime delays
       // the removal of the keys behind it. The limit `lifetime` keeps this delay short. Only the ids of a gateway with
       // a longer lease delay other ids.
@@ -179,7 +204,7 @@ struct AcceptanceKey: Sendable {
   }
 
   /// The digest that is stored as the principal of the ids of forwarded requests. No real principal has this digest.
-  static let forwarder = IdempotencyTable.Key(high: 0, low: 0)
+  static let ofPeers = IdempotencyTable.Key(high: 0, low: 0)
 }
 
 /// The keys that were accepted without being stored, by session.

@@ -21,7 +21,8 @@ struct EventState: Sendable {
   /// a time.
   static var owedLimit: Int { 4_096 }
 
-  /// The connection to which `namespaces` and `maximumPayload` belong.
+  /// The connection to which `namespaces` and `maximumPayload` belong: the sending connection or, if none sends, the
+  /// connection that reported namespaces last.
   var connection = Generation.none
   var namespaces: [NamespaceStatus] = []
   /// Maximum size of a message that the server accepts; nil if it is not known.
@@ -43,10 +44,11 @@ extension SessionHandle {
     hasEvents ? guarded.withLock { $0.eventFormat } : nil
   }
 
-  /// The states of the session's namespaces on the newest connection.
+  /// The states of the session's namespaces on the sending connection. If none sends, their states on the connection
+  /// that reported them last.
   package var namespaces: [NamespaceStatus] { guarded.withLock { $0.events?.namespaces ?? [] } }
 
-  /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
+  /// Maximum size of a message that the server of this connection accepts; nil if it is not known.
   package var maximumPayload: Int? { guarded.withLock { $0.events?.maximumPayload } }
 
   /// The state of a namespace that is not connected on the sending connection; nil if it is connected, or if no

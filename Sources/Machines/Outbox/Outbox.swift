@@ -12,9 +12,9 @@ import UpstreamSession
 /// buffer. From `takenEnd` on are the waiting messages. A frame that the kernel accepted in part has not arrived, so
 /// its message waits again when its connection is lost.
 ///
-/// The frames of one connection are a `Flight`. When a connection stops sending, its flight is `retiring` until its
-/// messages are settled: pongs can still confirm them. While the ring contains messages of a retiring flight, nothing
-/// new is taken, since that would break the order.
+/// The messages that one connection has taken are a `Flight`. When a connection stops sending, its flight is `retiring`
+/// until these messages are settled: pongs can still confirm them. While the ring contains messages of a retiring
+/// flight, nothing new is taken, since that would break the order.
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
@@ -116,7 +116,7 @@ package struct Outbox: Sendable {
   /// Waiting messages, and their bytes.
   var waiting = 0
   var waitingBytes = 0
-  /// nil if there is no pace.
+  /// Limits the messages to the pace of `upstream.queue.rate`; nil if there is no limit.
   var bucket: TokenBucket?
   /// Whether nothing more is taken in this turn: the kernel accepted less than the connection had to send, or the next
   /// message is not prepared yet.
@@ -376,7 +376,7 @@ package struct Outbox: Sendable {
     return nil
   }
 
-  /// Called when the kernel has accepted every message up to `sequence` that this connection took.
+  /// Called when the kernel has accepted every message up to `sequence` that a connection has taken.
   package mutating func written(through sequence: UInt64) {
     let start = writtenEnd
     var first: UInt64?

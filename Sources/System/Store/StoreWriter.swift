@@ -42,7 +42,8 @@ final class StoreWriter {
   private var published: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
-  /// Until this time the writer checks the queue by itself, so that loops need not wake it for notes.
+  /// Until this time the writer checks the queue by itself, so that loops need not wake it for notes
+  /// (`SessionJournal.note`).
   private var attentiveUntil = MonotonicTime.zero
   private(set) var retryAt: MonotonicTime?
   /// The log is not copied before this time, because the last copy found no room.

@@ -111,7 +111,7 @@ package final class TLSConnection {
   package func receiveEndOfCiphertext() { hasReceivedEnd = true }
 
   /// The number of received bytes that OpenSSL has not read yet. (OpenSSL reads up to a record ahead, about 16 KiB.)
-  /// The driver limits this number, since it receives no bytes as long as it does not call `read`.
+  /// As long as a driver does not call `read`, it receives no bytes, so that this number stays small.
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }

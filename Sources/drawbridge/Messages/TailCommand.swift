@@ -307,7 +307,7 @@ final class TailCommand {
     if isStopped { throw .stopped }
   }
 
-  /// Writes to standard output. If the reader of the output stops, the stream is not read either, and the gateway keeps
+  /// Writes to standard output. As long as the output is not read, the stream is not read either, and the gateway keeps
   /// the pushes.
   private func write(_ bytes: [UInt8]) throws(End) {
     var rest = bytes[...]

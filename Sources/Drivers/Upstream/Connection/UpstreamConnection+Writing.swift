@@ -241,7 +241,7 @@ extension UpstreamConnection {
       if transport.unsent >= settings.highWater { isThrottled = true }
       transport.whenWritable(on: loop) { self.unblocked() }
     case .paused:
-      // A large message is sent over several turns. Until then, no messages are requested.
+      // A large message is sent over several turns. Until little of it is left, no messages are requested.
       isThrottled = true
       scheduleFlush()
     case .failed:

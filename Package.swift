@@ -123,7 +123,7 @@ let package = Package(
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
-    target(.system, "Host", ["CLinux", "ByteStreams", "RouteNetlink"]),
+    target(.system, "Host", ["Threading", "CLinux", "ByteStreams", "RouteNetlink"]),
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams", "Host"], settings: hottest),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
@@ -427,7 +427,7 @@ let package = Package(
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
         "ProxyCodec", "RESPCodec", "Continuity", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox",
-        "Profiles", "Configuration", "Dialing", "UpstreamProtocol",
+        "Profiles", "Configuration", "Dialing", "Upstream", "UpstreamProtocol",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

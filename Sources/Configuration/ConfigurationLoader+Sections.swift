@@ -28,7 +28,7 @@ extension ConfigurationLoader {
     }
     for (name, key, value) in uniquePairs(pairs, prefix, file) {
       let full = prefix + name
-      if let setting = section.settings.first(where: { $0.path == full }) {
+      if let setting = section.settings.first(where: { $0.path == full }), !isSection(value, full, section) {
         apply(value, to: setting, file)
       } else if full == NamedSections.sessions.path {
         apply(.sessions, value, file)
@@ -42,6 +42,12 @@ extension ConfigurationLoader {
         fail(key.place(in: file), Self.unknownKey(name, full, among: known, section))
       }
     }
+  }
+
+  /// Whether the value of a setting consists of the keys of a section with the same path, such as `upstream.url`.
+  private func isSection(_ value: YAMLNode, _ path: String, _ section: Section) -> Bool {
+    guard case .mapping(let pairs) = value.value, !pairs.isEmpty else { return false }
+    return section.settings.contains { $0.path.hasPrefix(path + ".") }
   }
 
   /// Returns the pairs with valid and unique keys. Other keys are errors.

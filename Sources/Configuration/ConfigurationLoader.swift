@@ -83,7 +83,10 @@ package struct ConfigurationLoader {
     loader.applyEnvironment()
     loader.apply(assignments: assignments)
     loader.apply(flags: flags)
-    if let profile { loader.replaceCredential(of: profile) }
+    if let profile {
+      loader.replaceCredential(of: profile)
+      loader.replaceURL(of: profile)
+    }
     return loader.validated()
   }
 
@@ -101,6 +104,29 @@ package struct ConfigurationLoader {
       case "file": settings.session.upstream.conventions.credential.file = defaults.file
       default: settings.session.upstream.conventions.credential.command = defaults.command
       }
+    }
+  }
+
+  /// If a later layer sets the URL or its source, the URL and the source of the built-in profile are not used.
+  private mutating func replaceURL(of profile: BuiltIn) {
+    let set = ["upstream.url", "upstream.url.file", "upstream.url.command"].filter { origins[$0] != nil }
+    let own = set.filter { origins[$0]?.hasPrefix(profile.title + ":") == true }
+    guard own.count < set.count else { return }
+    for key in own {
+      (origins[key], written[key]) = (nil, nil)
+      switch key {
+      case "upstream.url": settings.session.upstream.url = nil
+      case "upstream.url.file": settings.session.upstream.urlSource.file = ""
+      default: settings.session.upstream.urlSource.command = []
+      }
+    }
+    // The pointer and the timeout belong to the source. Without a source, they would be errors.
+    guard !settings.session.upstream.urlSource.isSet else { return }
+    let defaults = URLSource()
+    for key in ["pointer", "timeout"] where origins["upstream.url." + key]?.hasPrefix(profile.title + ":") == true {
+      (origins["upstream.url." + key], written["upstream.url." + key]) = (nil, nil)
+      if key == "pointer" { settings.session.upstream.urlSource.pointer = defaults.pointer }
+      if key == "timeout" { settings.session.upstream.urlSource.timeout = defaults.timeout }
     }
   }
 
@@ -335,17 +361,19 @@ package struct ConfigurationLoader {
   /// If there are named sessions or profiles, the default session is optional. Warns if settings of the default session
   /// were set although there is none, since these settings have no effect.
   private mutating func warnOfMissingDefault() {
-    guard settings.session.upstream.url == nil, !settings.sessions.isEmpty || !settings.profiles.isEmpty,
-      !failed.contains("upstream.url"),
-      !ignored.contains("upstream.url")
+    guard !settings.session.upstream.hasURL, !settings.sessions.isEmpty || !settings.profiles.isEmpty,
+      !failed.contains(where: Self.isURL), !ignored.contains("upstream.url")
     else { return }
-    for setting in SettingSection.ofDefaultSession where setting.path != "upstream.url" {
+    for setting in SettingSection.ofDefaultSession where !Self.isURL(setting.path) {
       guard let place = origins[setting.path] else { continue }
       let reason =
         "'upstream.url' is not set, so there is no default session, and named sessions and profiles do not inherit its settings"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }
   }
+
+  /// Whether `path` is the URL of the default session or a key of it.
+  private static func isURL(_ path: String) -> Bool { path == "upstream.url" || path.hasPrefix("upstream.url.") }
 
   /// Warns if limits for principals were set without authentication. All clients would be one principal, so these
   /// limits are not applied.
@@ -360,7 +388,7 @@ package struct ConfigurationLoader {
   }
 
   private func missingURLs() -> [SettingProblem] {
-    settings.sessions.filter { $0.configuration.upstream.url == nil }.map {
+    settings.sessions.filter { !$0.configuration.upstream.hasURL }.map {
       SettingProblem("sessions.\($0.name).upstream.url", .missing, "every named session needs a URL")
     }
   }

@@ -55,8 +55,15 @@ package enum ConfigurationSchema {
       if !names.contains(name) { names.append(name) }
     }
     return names.map { name in
+      let keys = settings.contains { $0.path.hasPrefix(prefix + name + ".") }
       if let setting = settings.first(where: { $0.path == prefix + name }) {
-        return (name, node(of: setting, defaults, &shared))
+        let own = node(of: setting, defaults, &shared)
+        guard keys else { return (name, own) }
+        // The value is either a plain value, or consists of keys.
+        let members = members(of: settings, prefix + name + ".", defaults, &shared)
+        let section = SchemaNode.object(SchemaNode.section(members).members + [("minProperties", .number("1"))])
+        let (texts, plain) = own.split(["description", "default"])
+        return (name, .object(texts + [("anyOf", .array([.object(plain), section]))]))
       }
       return (name, .section(members(of: settings, prefix + name + ".", defaults, &shared)))
     }
@@ -80,6 +87,11 @@ extension SchemaNode {
   var members: [(String, SchemaNode)] { if case .object(let members) = self { members } else { [] } }
 
   func member(_ name: String) -> SchemaNode? { members.first { $0.0 == name }?.1 }
+
+  /// The members with these names, and the others.
+  func split(_ names: Set<String>) -> (named: [(String, SchemaNode)], others: [(String, SchemaNode)]) {
+    (members.filter { names.contains($0.0) }, members.filter { !names.contains($0.0) })
+  }
 
   /// Replaces the property `name` of a section if it has this value.
   func replacing(_ name: String, _ old: SchemaNode, by new: SchemaNode) -> SchemaNode {

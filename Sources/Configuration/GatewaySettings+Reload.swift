@@ -7,8 +7,8 @@ extension GatewaySettings {
   package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, requiringRestart: [String]) {
     var effective = self
     var requiringRestart: [String] = []
-    let hasDefault = session.upstream.url != nil
-    if hasDefault != (old.session.upstream.url != nil) {
+    let hasDefault = session.upstream.hasURL
+    if hasDefault != old.session.upstream.hasURL {
       requiringRestart.append("upstream.url")
       effective.session = old.session
     }

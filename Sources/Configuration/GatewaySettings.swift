@@ -53,7 +53,7 @@ package struct GatewaySettings: Equatable, Sendable {
 
   /// The sessions that are started: the default session, if it has a URL, and the named sessions.
   package var configuredSessions: [NamedSession] {
-    let hasDefault = session.upstream.url != nil
+    let hasDefault = session.upstream.hasURL
     return (hasDefault ? [NamedSession(name: SessionName.default, configuration: session)] : []) + sessions
   }
 

@@ -8,9 +8,9 @@ import WebSocketCodec
 extension SettingSection {
   static func connection(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     SettingSection(
-      settings: addresses(upstream) + timeouts(upstream) + reconnect(upstream),
+      settings: addresses(upstream) + urlSource(upstream) + timeouts(upstream) + reconnect(upstream),
       orders: openingTimeoutOrders(upstream) + reconnectOrders(upstream),
-      rules: [upstream.rule(requestProblems)])
+      rules: [upstream.rule(requestProblems), upstream.rule(urlProblems)])
   }
 
   private static func addresses(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
@@ -65,6 +65,41 @@ extension SettingSection {
       upstream(
         "no_proxy", \.proxyBypass, .proxyBypass, "hosts, domains, addresses and blocks to connect to without the proxy"),
     ]
+  }
+
+  /// Keys of `upstream.url`, in place of a URL.
+  private static func urlSource(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
+    let url = upstream.section("url", \.urlSource)
+    return [
+      url("file", \.file, .path, "file with the URL, read for each connection attempt"),
+      url(
+        "command", \.command, .texts, "program and arguments; its standard output is the URL of the connection attempt",
+        isSecret: true),
+      url("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "maximum run time of the command"),
+      url("pointer", \.pointer, .pointer, "JSON pointer of the URL in the file or output; empty: it is the URL itself"),
+    ]
+  }
+
+  private static func urlProblems(_ upstream: UpstreamSettings) -> [SettingProblem] {
+    let source = upstream.urlSource
+    guard source.isSet else {
+      guard source != URLSource() else { return [] }
+      return [SettingProblem("url", .none, "it needs 'command' or 'file', which return the URL")]
+    }
+    var problems: [SettingProblem] = []
+    if !source.file.isEmpty, !source.command.isEmpty {
+      problems.append(SettingProblem("url", .none, "set only one of 'command' and 'file'"))
+    }
+    if upstream.url != nil {
+      problems.append(SettingProblem("url", .none, "set either a URL, or 'command' or 'file', which return the URL"))
+    }
+    if !upstream.fallbackURLs.isEmpty {
+      problems.append(
+        SettingProblem(
+          "fallback_urls", .none,
+          "it cannot be combined with 'upstream.url.command' or 'upstream.url.file', which return the only URL"))
+    }
+    return problems
   }
 
   private static func timeouts(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {

@@ -51,6 +51,14 @@ extension SettingSection {
 
   /// The problems of a profile that can be found before a client creates a session.
   private static func problems(_ profile: SessionProfile) -> [SettingProblem] {
+    guard !profile.configuration.upstream.urlSource.isSet else {
+      return [
+        SettingProblem(
+          "upstream.url", .none,
+          "a profile needs a URL: only the session default and sessions below 'sessions' can get it from a command or file"
+        )
+      ]
+    }
     guard profile.url != nil else {
       return [SettingProblem("upstream.url", .missing, "every profile needs a URL")]
     }

@@ -53,7 +53,7 @@ package struct GatewayPlan: Sendable {
     var sessions: [SessionPlan] = []
     let upstreams = configured.map(\.configuration.upstream) + settings.profiles.map(\.configuration.upstream)
     var contexts = TLSContextCache(fileTimeout: upstreams.map(\.fileTimeout).max() ?? .zero)
-    for session in configured where session.configuration.upstream.url != nil {
+    for session in configured where session.configuration.upstream.hasURL {
       guard isUsable(session.pathPrefix + "upstream.tls") else { continue }
       var webhooks: [WebhookPlan] = []
       for (index, webhook) in session.configuration.webhooks.enumerated() {

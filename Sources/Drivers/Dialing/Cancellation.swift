@@ -33,12 +33,18 @@ package final class Cancellation {
   func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
 
   /// Waits for `work` until `deadline` or until the cancellation. Returns nil if the task is cancelled.
+  ///
+  /// - Parameter interrupt: called at a cancellation, to end the work itself.
   package func outcome<Value>(
-    of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
+    of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext,
+    interrupt: (() -> Void)? = nil
   ) async -> BlockingWork<Value>.Outcome? {
     let expiry = WorkExpiry { work.cancel() }
     let timer = loop.schedule(at: deadline, expiry)
-    onCancel { work.cancel() }
+    onCancel {
+      work.cancel()
+      interrupt?()
+    }
     let outcome = await work.value()
     loop.cancel(timer)
     onCancel(nil)

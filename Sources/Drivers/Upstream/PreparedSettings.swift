@@ -15,7 +15,7 @@ import WebSocketCodec
 /// the settings take more than a kilobyte.
 package final class PreparedSettings: Sendable {
   package let value: UpstreamSettings
-  /// The TLS context; nil if no URL is `wss`.
+  /// The TLS context; nil if no connection can be `wss`.
   let tlsContext: RefreshableTLSContext?
   /// The declaration of the upstream's protocol; nil for plain messages.
   let declaration: (any ProtocolDeclaration)?
@@ -45,7 +45,7 @@ package final class PreparedSettings: Sendable {
   private convenience init(
     _ value: UpstreamSettings, declaration: (any ProtocolDeclaration)?, _ cache: inout TLSContextCache
   ) throws(TLSSettingsError) {
-    let isSecure = value.urls.contains { $0.isSecure }
+    let isSecure = value.urlSource.isSet || value.urls.contains { $0.isSecure }
     self.init(value, declaration, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
   }
 
@@ -73,6 +73,19 @@ package final class PreparedSettings: Sendable {
     client = value.client
   }
 
+  private init(_ other: PreparedSettings, readURL: WebSocketURL) {
+    var value = other.value
+    value.readURL = readURL
+    self.value = value
+    tlsContext = other.tlsContext
+    declaration = other.declaration
+    protocolPrototype = other.protocolPrototype
+    client = other.client
+  }
+
+  /// These settings for a connection whose URL was read from `upstream.url.file` or `upstream.url.command`.
+  func reading(_ url: WebSocketURL) -> PreparedSettings { PreparedSettings(self, readURL: url) }
+
   /// The capabilities of the protocol; none for plain messages.
   var capabilities: ProtocolCapabilities { protocolPrototype?.capabilities ?? [] }
 
@@ -97,7 +110,8 @@ package final class PreparedSettings: Sendable {
   /// the same URLs, conventions and TLS settings as this object. Reads no file.
   package func with(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
-      value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")
+      value.tls == self.value.tls && value.urls == self.value.urls && value.urlSource == self.value.urlSource,
+      "the TLS context was built from other settings")
     return PreparedSettings(value, declaration, tlsContext)
   }
 }

@@ -156,7 +156,8 @@ package final class SessionHandle: Sendable {
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
-    let status = SessionStatus(url: settings.value.urls[0].redacted, at: ProcessInformation.monotonicTime())
+    let status = SessionStatus(
+      url: settings.value.urls.first?.redacted ?? "", at: ProcessInformation.monotonicTime())
     guarded = Locked(
       Guarded(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,

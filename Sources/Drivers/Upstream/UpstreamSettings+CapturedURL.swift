@@ -7,16 +7,23 @@ import WebSocketCodec
 extension UpstreamSettings {
   /// Returns why a captured URL is not used; nil if it is used.
   package func refusal(ofCapturedURL url: WebSocketURL) -> String? {
-    if !url.isSecure, urls.contains(where: \.isSecure) { return "it is ws, and a configured URL is wss" }
+    if !url.isSecure, requiresTLS {
+      return urlSource.isSet ? "it is ws, and 'upstream.url' may be wss" : "it is ws, and a configured URL is wss"
+    }
     return isConfigured(url) ? nil : "its host is not in 'upstream.captured_hosts'"
   }
 
-  /// Whether `url` has the origin of a configured URL.
-  func hasConfiguredOrigin(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
+  /// Whether a captured URL must be wss. The URL of a file or command is not known, so it counts as wss.
+  private var requiresTLS: Bool { urlSource.isSet || urls.contains(where: \.isSecure) }
+
+  /// Whether `url` has the origin of a configured URL, or of the URL that was read for this connection.
+  func hasConfiguredOrigin(_ url: WebSocketURL) -> Bool {
+    urls.contains { $0.hasSameOrigin(as: url) } || readURL?.hasSameOrigin(as: url) == true
+  }
 
   /// Whether the host of `url` is listed. If a configured URL is wss, no secret is sent over ws.
   func isListed(_ url: WebSocketURL) -> Bool {
-    !capturedHosts.isEmpty && capturedHosts.contains(url.host) && (url.isSecure || !urls.contains(where: \.isSecure))
+    !capturedHosts.isEmpty && capturedHosts.contains(url.host) && (url.isSecure || !requiresTLS)
   }
 
   /// The rules for the addresses of a connection to `url`. The addresses of a listed host are judged like the addresses

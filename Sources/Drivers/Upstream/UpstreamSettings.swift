@@ -16,6 +16,12 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var fallbackURLs: [WebSocketURL] = [] {
     didSet { updateEndpointCount() }
   }
+  /// The file or command that returns the URL for each attempt. If it is set, `urls` is empty.
+  package var urlSource = URLSource() {
+    didSet { applyConventions() }
+  }
+  /// The URL that `urlSource` has returned for one connection. Only the settings of this connection have it.
+  package var readURL: WebSocketURL?
   /// The name of the captured value that is the URL of the next attempt; nil if there is none.
   package var capturedURL: String?
   /// The hosts to which captured URLs may lead, besides the configured origins.
@@ -89,8 +95,8 @@ package struct UpstreamSettings: Equatable, Sendable {
     return self != old
   }
 
-  /// Whether the origin of `url` is configured, or its host is listed for captured URLs. If not, a redirection has led
-  /// to `url`.
+  /// Whether the origin of `url` is configured or was read from `urlSource`, or its host is listed for captured URLs.
+  /// If not, a redirection has led to `url`.
   package func isConfigured(_ url: WebSocketURL) -> Bool { hasConfiguredOrigin(url) || isListed(url) }
 
   /// Returns the header fields of the opening request to `url`. Configured fields, except Origin and User-Agent, are
@@ -127,11 +133,16 @@ package struct UpstreamSettings: Equatable, Sendable {
     session.setup = steps + session.setup
     session.liveness.endsConnection = declaration?.capabilities.contains(.announcedHeartbeats) != true
     let client = conventions.client
-    // The limit is the sum of two timeouts, for secrets and for the files of `upstream.tls`. The driver applies each of
-    // these timeouts. The limit of the session is only a safeguard.
+    // The limit is the sum of the timeouts for the URL, for secrets and for the files of `upstream.tls`. The driver
+    // applies each of these timeouts. The limit of the session is only a safeguard.
     session.limits.preparing = fileTimeout + fileTimeout
     if case .command(_, let limit)? = conventions.credential.source {
       session.limits.preparing = session.limits.preparing + limit + Self.killGracePeriod
+    }
+    if !urlSource.command.isEmpty {
+      session.limits.preparing = session.limits.preparing + urlSource.timeout + Self.killGracePeriod
+    } else if urlSource.isSet {
+      session.limits.preparing = session.limits.preparing + fileTimeout
     }
     session.heartbeat.interval = client.message == nil ? nil : client.interval
     session.heartbeat.timeout = client.expect == nil ? nil : client.timeout

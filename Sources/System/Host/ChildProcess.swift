@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Threading
 
 /// Why a program returned no output. The description continues a sentence that begins with the program's name.
 package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConvertible {
@@ -22,6 +23,46 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
   }
 }
 
+/// Kills a program for which another thread waits.
+package final class ChildProcessKiller: Sendable {
+  private struct State {
+    /// The program while it runs. nil before its start, and once it may have been reaped: another process may then have
+    /// its number.
+    var process: pid_t?
+    var isKilled = false
+  }
+
+  private let state = Locked(State())
+
+  package init() {}
+
+  /// Kills the process group of the program. If the program has not started yet, it is killed at its start.
+  package func kill() {
+    state.withLock { state in
+      state.isKilled = true
+      if let process = state.process { Glibc.kill(-process, SIGKILL) }
+    }
+  }
+
+  fileprivate func started(_ process: pid_t) {
+    state.withLock { state in
+      state.process = process
+      if state.isKilled { Glibc.kill(-process, SIGKILL) }
+    }
+  }
+
+  /// Calls waitpid(2) without waiting. Returns its result.
+  fileprivate func reap(_ process: pid_t, _ status: inout Int32) -> pid_t {
+    state.withLock { state in
+      let ended = unsafe waitpid(process, &status, WNOHANG)
+      if ended > 0 { state.process = nil }
+      return ended
+    }
+  }
+
+  fileprivate func forget() { state.withLock { $0.process = nil } }
+}
+
 /// Runs another program and captures its standard output.
 package enum ChildProcess {
   /// Polling interval for the exit of a child that has closed its output.
@@ -29,32 +70,33 @@ package enum ChildProcess {
 
   /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit`
   /// bytes. Its standard input is /dev/null; it inherits the environment and standard error of this process. If the
-  /// timeout passes or the output exceeds `limit`, its process group is killed. Blocks.
+  /// timeout passes or the output exceeds `limit`, its process group is killed. `killer` can kill it earlier. Blocks.
   package static func output(
-    of command: [String], within span: TimeSpan, atMost limit: Int
+    of command: [String], within span: TimeSpan, atMost limit: Int, killer: ChildProcessKiller = ChildProcessKiller()
   ) throws(ChildProcessError) -> [UInt8] {
     let deadline = Deadline(after: span)
     let (process, descriptor) = try start(command)
     defer { SystemCall.close(descriptor) }
+    killer.started(process)
     var output: [UInt8] = []
     var piece = [UInt8](repeating: 0, count: 4_096)
     while output.count < limit {
-      guard deadline.waitUntilReadable(descriptor) else { throw end(process, .timedOut(span)) }
+      guard deadline.waitUntilReadable(descriptor) else { throw end(process, killer, .timedOut(span)) }
       let count = SystemCall.retrying { unsafe read(descriptor, &piece, min(piece.count, limit - output.count)) }
       guard count > 0 else { break }
       output += piece[..<count]
     }
     guard output.count < limit else {
       // The program is killed, since it may have more output than was read, and would block on the full pipe forever.
-      _ = end(process, .timedOut(span))
+      _ = end(process, killer, .timedOut(span))
       return output
     }
     var status: Int32 = 0
     while true {
-      let ended = unsafe waitpid(process, &status, WNOHANG)
+      let ended = killer.reap(process, &status)
       if ended > 0 { break }
       guard ended == 0 || errno == EINTR else { throw .lost(errno) }
-      guard deadline.remainingMilliseconds > 0 else { throw end(process, .timedOut(span)) }
+      guard deadline.remainingMilliseconds > 0 else { throw end(process, killer, .timedOut(span)) }
       poll(nil, 0, pollMilliseconds)
     }
     // wait(2): the low seven bits are the signal, the next byte the status.
@@ -76,7 +118,10 @@ package enum ChildProcess {
   }
 
   /// Kills the process group that the child leads, and waits for the child. Returns `reason`.
-  private static func end(_ process: pid_t, _ reason: ChildProcessError) -> ChildProcessError {
+  private static func end(
+    _ process: pid_t, _ killer: ChildProcessKiller, _ reason: ChildProcessError
+  ) -> ChildProcessError {
+    killer.forget()
     kill(-process, SIGKILL)
     var status: Int32 = 0
     while unsafe waitpid(process, &status, 0) < 0, errno == EINTR {}

@@ -53,7 +53,8 @@ enum DemoCommand {
       preconditionFailure("the demo upstream's address makes a URL")
     }
     let overrides = ConfigurationReader.SettingOverrides(ignoredPaths: [
-      "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions", "profiles",
+      "upstream.url", "upstream.url.file", "upstream.url.command", "upstream.url.timeout", "upstream.url.pointer",
+      "upstream.fallback_urls", "upstream.proxy", "sessions", "profiles",
       "status.payloads",
     ]) {
       $0.session.upstream.url = url

@@ -45,6 +45,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("socketio", longestInput: 256, SocketIOTarget.run),
       FuzzTarget("variable-pattern", longestInput: 256, VariablePatternTarget.run),
       FuzzTarget("url-template", longestInput: 256, URLTemplateTarget.run),
+      FuzzTarget("url-source", longestInput: 192, URLSourceTarget.run),
       FuzzTarget("session-host", longestInput: 64, SessionHostTarget.run),
       FuzzTarget("captures", longestInput: 256, CapturesTarget.run),
       FuzzTarget("token-file", longestInput: 256, TokenFileTarget.run),

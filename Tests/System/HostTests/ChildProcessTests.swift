@@ -37,6 +37,35 @@ import Testing
     }
   }
 
+  @Test func anotherThreadKillsACommand() async throws {
+    let killer = ChildProcessKiller()
+    let thread = Task.detached {
+      try ChildProcess.output(
+        of: ["sh", "-c", "sleep 60474 & wait"], within: .seconds(60), atMost: 1 << 20, killer: killer)
+    }
+    let start = ContinuousClock.now
+    while !sleeps(for: "60474") {
+      try #require(ContinuousClock.now - start < .seconds(60), "the process does not start")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+    killer.kill()
+    await #expect(throws: ChildProcessError.killed(signal: 9)) { try await thread.value }
+    while sleeps(for: "60474") {
+      try #require(ContinuousClock.now - start < .seconds(60), "the process still runs")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+    // A process that has ended is not killed again.
+    killer.kill()
+  }
+
+  @Test func aCommandThatIsKilledBeforeItsStartDoesNotRun() {
+    let killer = ChildProcessKiller()
+    killer.kill()
+    #expect(throws: ChildProcessError.killed(signal: 9)) {
+      try ChildProcess.output(of: ["sleep", "60475"], within: .seconds(60), atMost: 1 << 20, killer: killer)
+    }
+  }
+
   /// Whether some process is `sleep SECONDS`.
   private func sleeps(for seconds: String) -> Bool {
     let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []

@@ -43,22 +43,15 @@ extension ConnectionAttempt {
     }
   }
 
+  private var reader: AttemptReader { AttemptReader(cancellation: cancellation, loop: loop) }
+
   private func secret(of path: String, until deadline: MonotonicTime) async throws(AttemptError) -> [UInt8] {
-    let work = RequiredFile.work(path, atMost: CredentialUse.maximumBytes, within: deadline - loop.now)
-    guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
+    guard let outcome = await reader.file(path, until: deadline) else { throw .cancelled }
     return try preparing { () throws(SecretError) in try Secret.content(of: path, outcome) }
   }
 
   private func output(of command: [String], within limit: TimeSpan) async throws(AttemptError) -> [UInt8] {
-    let work = BlockingWork(on: "command " + command.joined(separator: " ")) { () -> Secret.Output in
-      do throws(ChildProcessError) {
-        return .success(try ChildProcess.output(of: command, within: limit, atMost: CredentialUse.maximumBytes + 1))
-      } catch {
-        return .failure(error)
-      }
-    }
-    let deadline = loop.now + limit + UpstreamSettings.killGracePeriod
-    guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
+    guard let outcome = await reader.output(of: command, within: limit) else { throw .cancelled }
     return try preparing { () throws(SecretError) in try Secret.output(of: command[0], outcome) }
   }
 

@@ -57,7 +57,7 @@ struct SecretMask {
 extension SecretMask {
   /// The secrets of one connection, including its attempt.
   init(
-    of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL, proxy: ProxyURL?,
+    of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL?, proxy: ProxyURL?,
     captures: [String: CapturedValue] = [:]
   ) {
     var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
@@ -79,12 +79,12 @@ extension SecretMask {
       // The scheme of `Authorization` is not a secret. The value after it is a secret, even on its own.
       secrets += field.value.split(separator: " ").dropFirst().map(String.init)
     }
-    for pair in [url.credentials, proxy?.credentials.map { "\($0.username):\($0.password)" }] {
+    for pair in [url?.credentials, proxy?.credentials.map { "\($0.username):\($0.password)" }] {
       guard let pair else { continue }
       secrets += [pair, Base64.encode(Array(pair.utf8).span)]
       secrets += pair.split(separator: ":", maxSplits: 1).dropFirst().map(String.init)
     }
-    for parameter in url.target.drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
+    for parameter in (url?.target ?? "").drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
       let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
       secrets.append(String(value))
       if let decoded = PercentDecoder.decoded(value) { secrets.append(decoded) }

@@ -27,6 +27,9 @@ enum SecretError: Error, Equatable, CustomStringConvertible {
 
 /// Extracts a secret from a variable, a file or the output of a command.
 enum Secret {
+  /// A file or the output of a command, as a thread for blocking work has read it.
+  typealias Output = Result<[UInt8], ChildProcessError>
+
   static func variable(_ name: String) throws(SecretError) -> [UInt8] {
     guard let value = SystemFile.environment()[name] else { throw .noVariable(name) }
     return Array(value.utf8)
@@ -41,8 +44,6 @@ enum Secret {
     }
     return try trimmed(bytes)
   }
-
-  typealias Output = Result<[UInt8], ChildProcessError>
 
   static func output(of command: String, _ outcome: BlockingWork<Output>.Outcome) throws(SecretError) -> [UInt8] {
     switch outcome {

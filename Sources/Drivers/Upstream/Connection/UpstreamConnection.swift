@@ -16,11 +16,12 @@ import WebSocketCodec
 /// Reading is in `UpstreamConnection+Reading`, writing in `UpstreamConnection+Writing`.
 final class UpstreamConnection: TurnEndTarget {
   let dial: Dial
-  let url: WebSocketURL
+  /// The URL; nil until it was read from `upstream.url.file` or `upstream.url.command`.
+  private(set) var url: WebSocketURL?
   /// The proxy; nil if the connection to the upstream is direct.
-  let proxy: ProxyURL?
+  private(set) var proxy: ProxyURL?
   /// The settings with which the connection was started. A reload may have changed the settings of the session.
-  let preparedSettings: PreparedSettings
+  private(set) var preparedSettings: PreparedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
@@ -29,6 +30,8 @@ final class UpstreamConnection: TurnEndTarget {
   private let permission: WritePermission?
   private let owner: SessionDriver
 
+  /// The reading of the URL, which comes before the attempt; nil at other times.
+  private var reading: URLReading?
   /// The connection attempt; nil when the connection is open or discarded.
   private var attempt: ConnectionAttempt?
   private(set) var secrets = TemplateValues()
@@ -43,7 +46,7 @@ final class UpstreamConnection: TurnEndTarget {
 
   // State that belongs to the owner.
   /// Whether the limiter counts the connection as an attempt in progress at its host.
-  var isCountedAttempt = true
+  var isCountedAttempt = false
   /// Whether the upstream has sent the URL of this connection (`upstream.url_from`). Becomes false with the first push,
   /// which shows that the URL works.
   var hasCapturedURL = false
@@ -76,7 +79,7 @@ final class UpstreamConnection: TurnEndTarget {
   private var pausedReading: CheckedContinuation<Void, Never>?
 
   init(
-    _ dial: Dial, url: WebSocketURL, _ preparedSettings: PreparedSettings, metrics: UpstreamMetrics,
+    _ dial: Dial, url: WebSocketURL?, _ preparedSettings: PreparedSettings, metrics: UpstreamMetrics,
     flushesAfterEachMessage: Bool, permission: WritePermission?, mustPauseReading: (() -> Bool)?,
     owner: SessionDriver, loop: LoopContext
   ) {
@@ -89,7 +92,7 @@ final class UpstreamConnection: TurnEndTarget {
     self.permission = permission
     self.owner = owner
     self.loop = loop
-    proxy = preparedSettings.value.proxy(for: url)
+    proxy = url.flatMap { preparedSettings.value.proxy(for: $0) }
     conversation = Conversation(preparedSettings)
   }
 
@@ -101,18 +104,40 @@ final class UpstreamConnection: TurnEndTarget {
     _read { yield preparedSettings.value }
   }
 
+  /// Whether the connection leads to a configured origin or a listed host, which may get secrets.
+  var hasConfiguredOrigin: Bool { url.map { settings.isConfigured($0) } == true }
+
   /// Hides this connection's secrets in texts of the upstream.
   var mask: SecretMask {
     SecretMask(of: secrets, settings, url: url, proxy: proxy, captures: conversation?.state.captures ?? [:])
   }
 
-  /// Starts the attempt.
+  /// Starts the attempt. If the URL must be read first, the owner decides with `located` whether the attempt follows.
   func open(with dialer: any Dialer) {
+    guard let url else {
+      let reading = URLReading(preparedSettings, loop: loop) { self.handle($0, dialer) }
+      self.reading = reading
+      return loop.spawn(reading)
+    }
     let attempt = ConnectionAttempt(
       dial, url: url, proxy: proxy, preparedSettings, dialer: dialer, permission: permission, loop: loop
     ) { self.handle($0) }
     self.attempt = attempt
     loop.spawn(attempt)
+  }
+
+  private func handle(_ event: URLReading.Event, _ dialer: any Dialer) {
+    guard !isDiscarded else { return }
+    reading = nil
+    switch event {
+    case .read(let url):
+      self.url = url
+      preparedSettings = preparedSettings.reading(url)
+      proxy = settings.proxy(for: url)
+      report(.located(url))
+      if !isDiscarded { open(with: dialer) }
+    case .failed(let failure): report(.failed(failure))
+    }
   }
 
   private func handle(_ event: ConnectionAttempt.Event) {
@@ -179,6 +204,8 @@ final class UpstreamConnection: TurnEndTarget {
     guard !isDiscarded else { return }
     isDiscarded = true
     resumeReading()
+    reading?.cancel()
+    reading = nil
     attempt?.cancel()
     attempt = nil
     guard let transport else { return }

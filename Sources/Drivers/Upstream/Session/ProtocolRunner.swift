@@ -85,16 +85,16 @@ final class ProtocolRunner {
     let settings = connection.settings
     let (opening, declaration) = (settings.conventions.onOpen, connection.preparedSettings.declaration)
     let hasSecrets = !opening.isEmpty || declaration?.templates.isEmpty == false
-    guard !hasSecrets || settings.isConfigured(connection.url) else {
+    guard !hasSecrets || connection.hasConfiguredOrigin else {
       let sent = declaration.map { "'upstream.on_open' and '\($0.section)' are" } ?? "'upstream.on_open' is"
       return AttemptReport(
         .settingUp, .redirect,
-        "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
+        "redirected to \(connection.url?.redacted ?? ""), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
     // A client that knows the private id of a connection can claim its state, so only configured origins may get this
     // id.
-    if !settings.isConfigured(connection.url) { (memory.recoveries, memory.captures) = ([:], [:]) }
+    if !connection.hasConfiguredOrigin { (memory.recoveries, memory.captures) = ([:], [:]) }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
       return nil
@@ -253,7 +253,7 @@ final class ProtocolRunner {
   func takeAcknowledgement(of connection: UpstreamConnection, _ conversation: Conversation) -> PushAcknowledgement? {
     do throws(TemplateError) {
       let acknowledgement = try conversation.state.takeAcknowledgement(memory, now: loop.wallClock)
-      guard let acknowledgement, connection.settings.isConfigured(connection.url) else { return nil }
+      guard let acknowledgement, connection.hasConfiguredOrigin else { return nil }
       let size = acknowledgement.frame.payload.count
       guard size > Self.acknowledgementLimit else { return acknowledgement }
       warnOfAcknowledgement("it has \(size) bytes; the maximum is \(Self.acknowledgementLimit)", conversation)
@@ -356,8 +356,7 @@ final class ProtocolRunner {
   /// Sends the messages of `upstream.on_close`, and returns their number. Like setup messages, they go to configured
   /// origins only.
   func sendLastMessages(on connection: UpstreamConnection) -> Int {
-    let settings = connection.settings
-    guard !settings.conventions.onClose.isEmpty, settings.isConfigured(connection.url),
+    guard !connection.settings.conventions.onClose.isEmpty, connection.hasConfiguredOrigin,
       let conversation = connection.conversation
     else { return 0 }
     do throws(TemplateError) {

@@ -65,7 +65,7 @@ extension SessionDriver {
 
   /// Returns the URL that the upstream has sent for the next attempt, in place of a configured URL. Returns nil if
   /// there is none or it must not be used.
-  func capturedURL(insteadOf configured: WebSocketURL) -> WebSocketURL? {
+  func capturedURL(insteadOf configured: WebSocketURL?) -> WebSocketURL? {
     guard let name = settings.capturedURL, let value = runner.keptCaptures[name] else { return nil }
     let reason: String
     do throws(WebSocketURLError) {

@@ -77,6 +77,7 @@ extension SessionDriver: SignalTarget {
   private func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
     preparedSettings = settings
+    delayedURL = nil
     if !isSameClient { forgetClient() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox

@@ -35,6 +35,8 @@ extension SessionDriver {
       written(through: sequence)
     case .pong(let counter):
       pongReceived(connection, counter)
+    case .located(let url):
+      located(connection, at: url)
     case .prepared:
       machine.prepared(generation, now: loop.now)
       apply([])
@@ -51,6 +53,7 @@ extension SessionDriver {
       connection.hasCapturedURL = false
       forget(connection)
       redirection = url
+      redirectingURL = connection.settings.readURL
       let limit = SessionStateMachine.redirectionLimit
       status.withExplanation("redirected more than \(limit) times, the last time to \(url.redacted)") {
         apply(machine.redirected(generation, now: loop.now, using: &loop.entropy))

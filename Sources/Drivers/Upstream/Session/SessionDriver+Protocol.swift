@@ -2,6 +2,7 @@ import ByteStreams
 import Continuity
 import Digests
 import Events
+import JSONCodec
 import Journal
 import Logging
 import Reactor
@@ -24,7 +25,7 @@ extension UpstreamSettings {
       case (let own?, let other?): own.isEqual(to: other)
       default: false
       }
-    return hasSameProtocol && urls == other.urls && fields == other.fields
+    return hasSameProtocol && urls == other.urls && urlSource == other.urlSource && fields == other.fields
       && conventions.credential == other.conventions.credential && conventions.onOpen == other.conventions.onOpen
   }
 
@@ -33,7 +34,11 @@ extension UpstreamSettings {
   /// parts must not change.
   var client: [UInt8] {
     let credential = conventions.credential
-    var parts = urls.map(\.text) + ["fields"] + fields.flatMap { [$0.name, $0.value] }
+    var parts = urls.map(\.text)
+    if urlSource.isSet {
+      parts += ["url", urlSource.file, urlSource.pointer?.description ?? ""] + urlSource.command
+    }
+    parts += ["fields"] + fields.flatMap { [$0.name, $0.value] }
     parts += ["credential", credential.environmentVariable, credential.file, credential.header?.identity ?? ""]
     parts += [credential.query] + credential.command + ["on_open"] + conventions.onOpen.map { $0.send?.identity ?? "" }
     // The length before each part separates it from the next part.

@@ -32,13 +32,17 @@ final class SessionDriver {
 
   /// All attempts and connections that have not ended. Usually there is one. During a replacement there are two, and
   /// possibly a third that is closing.
-  private(set) var connections: [UpstreamConnection] = []
+  var connections: [UpstreamConnection] = []
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
   /// Whether this redirection began at a captured URL.
   var isRedirectedFromCapturedURL = false
+  /// The URL that was read for the attempt that was redirected; nil if its URL was configured or captured.
+  var redirectingURL: WebSocketURL?
   /// The time that is reserved for the next attempt, if the limit of the host has delayed this attempt.
-  private var ticket: HostAttemptLimiter.Ticket?
+  var ticket: HostAttemptLimiter.Ticket?
+  /// The URL that was read for an attempt that the limit of the host has delayed, and when it was read.
+  var delayedURL: (url: WebSocketURL, since: MonotonicTime)?
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
@@ -199,65 +203,14 @@ final class SessionDriver {
     case .pauseHost(let endpoint, let until):
       // Until this time, no session connects to the host that responded. After a redirection, the host that responded
       // is not the configured host.
-      let server = (refusingURL ?? settings.urls[endpoint]).server
-      handle.attemptLimiter.pause(handle.attemptKey(of: server), until: until)
+      guard let url = refusingURL ?? (settings.urls.isEmpty ? nil : settings.urls[endpoint]) else { break }
+      handle.attemptLimiter.pause(handle.attemptKey(of: url.server), until: until)
     case .report(let transition):
       publish(transition)
     }
   }
 
   // MARK: Connections
-
-  /// Starts an attempt, or returns the time at which the host's limit allows it.
-  private func start(_ dial: Dial) -> MonotonicTime? {
-    let (url, isCaptured): (WebSocketURL, Bool)
-    switch dial.target {
-    case .endpoint(let index):
-      let captured = capturedURL(insteadOf: settings.urls[index])
-      (url, isCaptured) = (captured ?? settings.urls[index], captured != nil)
-    case .redirection(from: let index):
-      (url, isCaptured) = (redirection ?? settings.urls[index], isRedirectedFromCapturedURL)
-    }
-    let key = handle.attemptKey(of: url.server)
-    switch handle.attemptLimiter.admit(key, ticket, overridesPause: dial.overridesPause, now: loop.now) {
-    case .wait(let new):
-      if ticket?.host != new.host { giveBackTicket() }
-      ticket = new
-      metrics.delayedAttempts.add()
-      return new.slot
-    case .go:
-      // Either this attempt has used the ticket, or the ticket is for another host and is given back.
-      if ticket?.host == key { ticket = nil } else { giveBackTicket() }
-      let connection = UpstreamConnection(
-        dial, url: url, preparedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
-        permission: handle.permission,
-        mustPauseReading: handle.journal.map { [handle] journal in
-          { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }
-        },
-        owner: self, loop: loop)
-      connection.hasCapturedURL = isCaptured
-      connections.append(connection)
-      // The status shows the sending connection, if there is one.
-      if machine.sending == nil { status.show(connection) }
-      connection.open(with: dialer)
-      return nil
-    }
-  }
-
-  /// Gives back the reserved time, which the session will not use: the session is closed, waits for another event, or
-  /// connects to another host.
-  private func giveBackTicket() {
-    guard let ticket else { return }
-    handle.attemptLimiter.giveBack(ticket, now: loop.now)
-    self.ticket = nil
-  }
-
-  /// An attempt has ended, with or without success. It no longer counts against the host's limit.
-  func endAttempt(_ connection: UpstreamConnection) {
-    guard connection.isCountedAttempt else { return }
-    connection.isCountedAttempt = false
-    handle.attemptLimiter.ended(handle.attemptKey(of: connection.url.server))
-  }
 
   /// Removes a connection that has ended.
   func forget(_ connection: UpstreamConnection) {
@@ -282,7 +235,7 @@ final class SessionDriver {
   }
 
   /// Ends a connection and settles its messages.
-  private func drop(_ connection: UpstreamConnection) {
+  func drop(_ connection: UpstreamConnection) {
     connection.discard()
     forget(connection)
     settle(connection.generation, partiallyWritten: connection.partiallyWrittenMessage)

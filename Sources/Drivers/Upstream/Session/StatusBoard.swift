@@ -22,7 +22,7 @@ final class StatusBoard {
   private var detail: String?
   private var report: AttemptReport?
   /// The last attempt or connection that ended. The log line of its end names its URL.
-  private var lastEnded: (generation: Generation, url: WebSocketURL)?
+  private var lastEnded: (generation: Generation, url: WebSocketURL?)?
 
   init(_ handle: SessionHandle) { self.handle = handle }
 
@@ -154,7 +154,7 @@ final class StatusBoard {
 
 extension SessionStatus.Facts {
   fileprivate mutating func show(_ connection: UpstreamConnection) {
-    url = connection.url.redacted
+    url = connection.url?.redacted ?? ""
     proxy = connection.proxy?.redacted
   }
 }

@@ -1,0 +1,72 @@
+import ByteStreams
+import JSONCodec
+import WebSocketCodec
+
+/// The file or command that returns the URL of the upstream (`upstream.url.file`, `upstream.url.command`). It is read
+/// for each connection attempt, since the URL changes.
+package struct URLSource: Hashable, Sendable {
+  /// At most one of `file` and `command` is set.
+  package var file = ""
+  /// A program and its arguments. It runs without a shell.
+  package var command: [String] = []
+  /// Timeout of `command`.
+  package var timeout = TimeSpan.seconds(10)
+  /// The place of the URL in the content, which is JSON; nil if the content is the URL.
+  package var pointer: JSONPointer?
+
+  package init() {}
+
+  /// Maximum size of the content, in bytes. The list of targets of Chromium has a few thousand.
+  package static let maximumBytes = 64 << 10
+
+  package var isSet: Bool { !file.isEmpty || !command.isEmpty }
+
+  /// What was read, for messages. It contains no argument of the command, since an argument may be a secret.
+  package var name: String {
+    command.isEmpty
+      ? "file '\(file)' of 'upstream.url.file'" : "the output of '\(command[0])' ('upstream.url.command')"
+  }
+
+  /// Returns the URL in the content. A line break after the URL is not part of it. The error repeats nothing of the
+  /// content, which may be a secret.
+  package func url(in content: [UInt8]) throws(URLSourceError) -> WebSocketURL {
+    guard content.count <= Self.maximumBytes else { throw .tooLong }
+    var text = content
+    if let pointer {
+      guard let value = pointer.content(in: content.span) else { throw .noValue(pointer) }
+      text = value
+    } else {
+      if text.last == UInt8(ascii: "\n") { text.removeLast() }
+      if text.last == UInt8(ascii: "\r") { text.removeLast() }
+    }
+    guard !text.isEmpty else { throw .empty }
+    do throws(WebSocketURLError) {
+      return try WebSocketURL(String(decoding: text, as: UTF8.self))
+    } catch {
+      throw .invalid(error)
+    }
+  }
+}
+
+/// Why a content has no URL. The description continues a sentence that begins with the name of the source.
+package enum URLSourceError: Error, Equatable, Sendable, CustomStringConvertible {
+  case empty
+  case tooLong
+  case noValue(JSONPointer)
+  case invalid(WebSocketURLError)
+
+  package var description: String {
+    switch self {
+    case .empty: "is empty: it must be the URL"
+    case .tooLong: "has more than \(URLSource.maximumBytes) bytes"
+    case .noValue(let pointer): "has no text at '\(pointer)' ('upstream.url.pointer')"
+    case .invalid(.wrongScheme): "is not a valid URL: it must begin with ws:// or wss://"
+    case .invalid(let error): "is not a valid URL: \(error)"
+    }
+  }
+}
+
+extension UpstreamSettings {
+  /// Whether connection attempts have a URL: a configured one, or one that a file or command returns.
+  package var hasURL: Bool { url != nil || urlSource.isSet }
+}

@@ -1,0 +1,31 @@
+import ByteStreams
+import JSONCodec
+import Upstream
+import WebSocketCodec
+
+/// The file or the output of a command with the upstream's URL.
+///
+/// Input: a byte that chooses whether the content is JSON, then the content.
+enum URLSourceTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    var source = URLSource()
+    source.command = ["program", "s3cret"]
+    source.pointer = reader.byte() % 2 == 0 ? nil : JSONPointer("/url")
+    let content = [UInt8](copying: reader.rest)
+    let url: WebSocketURL
+    do throws(URLSourceError) {
+      url = try source.url(in: content)
+    } catch {
+      let text = "\(source.name) \(error)"
+      try require(text.utf8.allSatisfy { $0 >= 0x20 && $0 < 0x7F }, "the error repeats a part of the content")
+      return
+    }
+    let request = ClientHandshake.Request(target: url.target, host: url.hostField)
+    if let problem = request.problem { throw Finding("the URL does not allow a request: \(problem)") }
+    try require(!url.redacted.contains("?") && !url.redacted.contains("@"), "the log would contain '\(url.redacted)'")
+    guard source.pointer == nil else { return }
+    try require(
+      content.dropLast(2).allSatisfy { $0 > 0x20 && $0 < 0x7F }, "the URL has a character that must be encoded")
+  }
+}

@@ -52,9 +52,9 @@ func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> T
 
 /// The built-in profiles.
 let profiles = [
-  "plain", "json-rpc", "home-assistant", "obs", "binance", "huobi", "graphql-transport-ws", "phoenix", "socketio",
-  "wamp", "stomp", "nats", "xmpp", "jupyter", "ocpp", "janus", "nostr",
-  "discord", "twitch",
+  "plain", "json-rpc", "cdp", "home-assistant", "obs", "binance", "huobi", "graphql-transport-ws", "phoenix",
+  "socketio", "wamp", "stomp", "nats", "xmpp", "jupyter", "ocpp", "janus", "nostr",
+  "slack", "discord", "twitch",
 ]
 
 let package = Package(

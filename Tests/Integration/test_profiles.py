@@ -8,11 +8,13 @@ import itertools
 import json
 import re
 
+import aiohttp.web
 import pytest
 from test_services import LARGE, SMALL
 
 from harness.conventions import ConventionUpstream, listen
 from harness.gateway import PROJECT, Gateway, run
+from harness.ports import reserve_port
 from harness.socketio import SocketIOServer
 from harness.waiting import eventually
 
@@ -624,6 +626,101 @@ async def test_discord_refuses_a_wrong_token(profile):
 
     await eventually(parked, what="the session is parked")
     assert len(upstream.conversations) == 2
+
+
+# -- Slack: a simulation of its documentation --------------------------------------------------------------------------
+
+
+class Slack:
+    """The method apps.connections.open over HTTP, and the WebSocket that its response names."""
+
+    def __init__(self, token):
+        self.token = token
+        self.acknowledged = []
+        self.tickets = []
+        self.websocket = ConventionUpstream(self._converse)
+        self.port = reserve_port()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self):
+        await self.websocket.start()
+        application = aiohttp.web.Application()
+        application.router.add_post("/api/apps.connections.open", self._open)
+        self._runner = aiohttp.web.AppRunner(application)
+        await self._runner.setup()
+        await aiohttp.web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def stop(self):
+        await self._runner.cleanup()
+        await self.websocket.stop()
+
+    async def _open(self, request):
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            return aiohttp.web.json_response({"ok": False, "error": "invalid_auth"})
+        self.tickets.append(f"ticket-{len(self.tickets)}")
+        # Slack writes each slash of the URL as \/.
+        url = f"{self.websocket.url}link/?ticket={self.tickets[-1]}&app_id=A1".replace("/", "\\/")
+        return aiohttp.web.Response(text=f'{{"ok":true,"url":"{url}"}}', content_type="application/json")
+
+    async def _converse(self, conversation):
+        assert conversation.request.path == f"/link/?ticket={self.tickets[-1]}&app_id=A1"
+        info = {"app_id": "A1", "approximate_connection_time": 18060}
+        await conversation.say(json.dumps({"type": "hello", "num_connections": 1, "debug_info": info}))
+        while True:
+            self.acknowledged.append(json.loads(await conversation.hear()))
+
+    async def send(self, envelope, type="events_api", **payload):
+        message = {"envelope_id": envelope, "type": type, "payload": payload, "accepts_response_payload": False}
+        await self.websocket.last.say(json.dumps(message))
+
+
+async def slack(start, folder, service, token):
+    """A gateway with the profile, whose command asks the simulation."""
+    await start(service)
+    config = (PROFILES / "slack.yaml").read_text().replace("https://slack.com", service.url)
+    config += f"\nstore: {{engine: sqlite, path: '{folder}/slack.db'}}\n"
+    return await start(Gateway(config=config, env={"SLACK_APP_TOKEN": token}, folder=folder))
+
+
+async def test_slack_is_bridged(start, tmp_path):
+    service = Slack("xapp-secret")
+    gateway = await slack(start, tmp_path, service, "xapp-secret")
+    await gateway.ready()
+    client = gateway.client()
+    await service.send("e1", event={"type": "message", "text": "hello"})
+    await service.send("e2", type="slash_commands", command="/deploy")
+    payloads, _ = await client.collect(1, "earliest", topic="message")
+    assert payloads[0]["payload"]["event"]["text"] == "hello"
+    payloads, cursor = await client.collect(1, "earliest", topic="slash_commands")
+    assert payloads[0]["payload"]["command"] == "/deploy"
+    both = [{"envelope_id": "e1"}, {"envelope_id": "e2"}]
+    await eventually(lambda: service.acknowledged == both, what="both are acknowledged")
+    # Slack asks for a new connection, whose URL has a new ticket.
+    await service.websocket.last.say('{"type":"disconnect","reason":"warning","debug_info":{"host":"wss-1.slack.com"}}')
+    await service.websocket.has_conversations(2)
+    await gateway.ready()
+    assert (await client.session())["last_failure"].endswith(": Slack requests a new connection")
+    await service.send("e3", event={"type": "message", "text": "again"})
+    await eventually(lambda: service.acknowledged == [*both, {"envelope_id": "e3"}], what="it is acknowledged")
+    batch = await client.poll(cursor=cursor, wait=0, topic="message")
+    assert [each["envelope_id"] for each in batch.payloads] == ["e3"]
+    assert batch.gap["reason"] == "upstream"
+    assert service.tickets == ["ticket-0", "ticket-1"]
+    assert "xapp-secret" not in gateway.output
+    assert "ticket-" not in gateway.output
+
+
+async def test_slack_refuses_a_wrong_token(start, tmp_path):
+    gateway = await slack(start, tmp_path, Slack("xapp-secret"), "xapp-other")
+
+    async def failed():
+        return "has no text at '/url'" in ((await gateway.client().session())["last_failure"] or "")
+
+    await eventually(failed, what="the session reports that there is no URL")
+    assert "xapp-other" not in gateway.output
 
 
 # -- Twitch: a simulation of its documentation -------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import ocpp.v16
 import ocpp.v16.call_result
 import pytest
 import websockets
+import yaml
 
 from harness.conventions import ConventionUpstream
 from harness.gateway import PROJECT
@@ -114,6 +115,54 @@ class Strawberry(Service):
 
     def number(self, payload):
         return payload["payload"]["data"]["numbers"] if payload["type"] == "next" and payload["id"] == "n" else None
+
+
+class Chromium(Service):
+    """The first page of a browser without a window. Its URL is another one after each restart."""
+
+    title = "Chromium (DevTools)"
+    profile = "cdp"
+    program = "chromium"
+    listens_within = 60.0
+    url = None
+    topic = "Page.navigatedWithinDocument"
+    call = '{"id": 7, "method": "Runtime.evaluate", "params": {"expression": "6 * 7"}}'
+    subscribing_call = '{"id": 1, "method": "Page.enable"}'
+
+    def arguments(self):
+        return (
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio"),
+            *(f"--remote-debugging-port={self.port}", f"--user-data-dir={self._folder / 'chromium'}", "about:blank"),
+        )
+
+    async def start(self):
+        await super().start()
+        await eventually(self._page, what="the browser has a page")
+
+    async def _page(self):
+        async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{self.port}/json/list") as response:
+            pages = await response.json(content_type=None)
+        return pages[0]["webSocketDebuggerUrl"] if pages and pages[0]["type"] == "page" else None
+
+    @property
+    def configuration(self):
+        return {"upstream": {"url": {"command": ["curl", "-sSf", f"http://127.0.0.1:{self.port}/json/list"]}}}
+
+    async def version(self):
+        return await version_of("chromium")
+
+    def replied(self, response):
+        return response["id"] == 7 and response["result"]["result"]["value"] == 42
+
+    async def push(self, number):
+        call = {"id": 1, "method": "Runtime.evaluate", "params": {"expression": f"location.hash = {number}"}}
+        async with aiohttp.ClientSession() as http, http.ws_connect(await self._page()) as client:
+            await client.send_json(call)
+            assert (await client.receive_json())["result"]["result"]["value"] == number
+
+    def number(self, payload):
+        return int(payload["params"]["url"].rpartition("#")[2]) if payload.get("method") == self.topic else None
 
 
 class Prosody(Service):
@@ -521,8 +570,8 @@ class Jupyter(Service):
     program = "jupyter"
     listens_within = 150.0
     topic = "stream"
-    # A kernel ends with its server.
-    restarts = False
+    # The command of the profile's comment asks for it.
+    url = None
     _token = "secret"
 
     @staticmethod
@@ -544,18 +593,13 @@ class Jupyter(Service):
     def environment(self):
         return {f"JUPYTER_{name}_DIR": str(self._folder / name) for name in ("DATA", "CONFIG", "RUNTIME")}
 
-    async def start(self):
-        await super().start()
-        headers = {"Authorization": f"token {self._token}"}
-        async with (
-            aiohttp.ClientSession(headers=headers) as http,
-            http.post(f"http://127.0.0.1:{self.port}/api/kernels") as response,
-        ):
-            self._kernel = (await response.json())["id"]
-
     @property
-    def url(self):
-        return f"ws://127.0.0.1:{self.port}/api/kernels/{self._kernel}/channels"
+    def configuration(self):
+        """The example in the comment of the profile."""
+        lines = (PROJECT / "config/profiles/jupyter.yaml").read_text().splitlines()
+        first = lines.index("#   upstream:")
+        text = "\n".join(line.removeprefix("#") for line in lines[first : lines.index("#", first)])
+        return yaml.safe_load(text.replace("8888", str(self.port)))
 
     @property
     def environment_of_gateway(self):
@@ -569,10 +613,17 @@ class Jupyter(Service):
 
     async def push(self, number):
         headers = {"Authorization": f"token {self._token}"}
-        async with aiohttp.ClientSession(headers=headers) as http, http.ws_connect(self.url) as client:
-            await client.send_json(self._request(f"n{number}", f"print({number})"))
-            while (await client.receive_json())["msg_type"] != "execute_reply":
-                pass
+        kernels = f"http://127.0.0.1:{self.port}/api/kernels"
+        async with aiohttp.ClientSession(headers=headers) as http:
+            async with http.get(kernels) as response:
+                kernel = (await response.json())[0]["id"]
+            async with http.ws_connect(f"{kernels}/{kernel}/channels") as client:
+                await self._execute(client, number)
+
+    async def _execute(self, client, number):
+        await client.send_json(self._request(f"n{number}", f"print({number})"))
+        while (await client.receive_json())["msg_type"] != "execute_reply":
+            pass
 
     def number(self, payload):
         return int(payload["content"]["text"]) if payload["msg_type"] == "stream" else None
@@ -687,7 +738,7 @@ class Janus(Service):
         return int(joining["display"]) if "display" in joining else None
 
 
-SMALL = [Aria2, NATS, Strawberry, Prosody, CentralSystem]
+SMALL = [Aria2, NATS, Strawberry, Prosody, CentralSystem, Chromium]
 LARGE = [RabbitMQ, Crossbar, NostrRelay, Mopidy, Janus, Jupyter, HomeAssistant]
 
 

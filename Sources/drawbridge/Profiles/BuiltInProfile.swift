@@ -14,6 +14,8 @@ struct BuiltInProfile: Sendable {
       name: "json-rpc", summary: "JSON-RPC 2.0: Ethereum nodes, Kodi, aria2, language servers",
       text: PackageResources.json_rpc_yaml),
     BuiltInProfile(
+      name: "cdp", summary: "Chromium's DevTools: calls and events of a page", text: PackageResources.cdp_yaml),
+    BuiltInProfile(
       name: "home-assistant", summary: "Home Assistant: access token, subscriptions",
       text: PackageResources.home_assistant_yaml),
     BuiltInProfile(
@@ -42,6 +44,9 @@ struct BuiltInProfile: Sendable {
     BuiltInProfile(
       name: "janus", summary: "Janus WebRTC server: session, keep-alive, calls", text: PackageResources.janus_yaml),
     BuiltInProfile(name: "nostr", summary: "Nostr relays", text: PackageResources.nostr_yaml),
+    BuiltInProfile(
+      name: "slack", summary: "Slack's Socket Mode: events, commands and interactions for an app",
+      text: PackageResources.slack_yaml),
     BuiltInProfile(
       name: "discord", summary: "the Discord Gateway: login and heartbeats of a bot",
       text: PackageResources.discord_yaml),

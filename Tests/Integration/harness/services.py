@@ -32,6 +32,7 @@ class Service(Program):
 
     @property
     def url(self):
+        """None if the profile or `configuration` has the URL."""
         return f"ws://127.0.0.1:{self.port}/"
 
     async def version(self):
@@ -45,6 +46,9 @@ class Service(Program):
 
     #: Messages that a client posts once, to subscribe.
     subscribe = ()
+
+    #: The body of a call that a client makes once, to subscribe.
+    subscribing_call = None
 
     #: The body of a call, which is JSON, or None if the protocol has no calls.
     call = None
@@ -79,6 +83,8 @@ class Journey:
         self.steps.append("login")
         for message in service.subscribe:
             await self.client.accepted(message)
+        if service.subscribing_call:
+            await self._post_call(service.subscribing_call)
         await self._exchange("receive")
         await self._call("call")
         await self._topics()
@@ -105,8 +111,7 @@ class Journey:
         arguments = ("--profile", service.profile) if service.profile else ()
         self.gateway = Gateway(
             *arguments,
-            "--upstream",
-            service.url,
+            *(("--upstream", service.url) if service.url else ()),
             config=json.dumps(settings),
             env=service.environment_of_gateway,
             folder=self._folder,
@@ -154,17 +159,16 @@ class Journey:
             assert await self.numbers(topic="some.other") == []
             self.steps.append("topics")
 
+    async def _post_call(self, body):
+        headers = {"Content-Type": "application/json"}
+        response = await self.client.request("POST", "/v1/call", params={"wait": "30s"}, data=body, headers=headers)
+        assert response.status == 200, (response.status, response.body)
+        return response
+
     async def _call(self, step=None):
         if self.service.call is None:
             return
-        response = await self.client.request(
-            "POST",
-            "/v1/call",
-            params={"wait": "30s"},
-            data=self.service.call,
-            headers={"Content-Type": "application/json"},
-        )
-        assert response.status == 200, (response.status, response.body)
+        response = await self._post_call(self.service.call)
         assert self.service.replied(response.json), response.body
         if step:
             self.steps.append(step)

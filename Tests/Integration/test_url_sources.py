@@ -65,8 +65,8 @@ async def test_the_url_is_a_configured_origin(convention, gateway_for, tmp_path,
     status = await gateway.client().session()
     assert status["upstream"] == f"{upstream.url}socket"
     assert "one-time-ticket" not in json.dumps(status) + gateway.output
-    lines = [record["url"] for record in gateway.records if "url" in record]
-    assert set(lines) == {f"{upstream.url}socket"}
+    line = await gateway.logs(lambda record: record.get("to") == "ready", what="the connection")
+    assert line["url"] == f"{upstream.url}socket"
 
 
 async def test_the_url_is_read_for_every_attempt(convention, gateway_for, tmp_path):

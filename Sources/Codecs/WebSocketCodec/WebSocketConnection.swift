@@ -61,11 +61,11 @@ package struct WebSocketConnection: ~Copyable {
 
   // MARK: State
 
-  /// Whether messages and pings may be sent, since no close frame was sent and the peer has made no error (RFC 6455
-  /// §5.5.1).
+  /// Whether messages and pings may be sent. They may not after a close frame was sent (RFC 6455 §5.5.1), or after an
+  /// error of the peer.
   package var canSend: Bool { !hasSentClose && failure == nil }
 
-  /// Whether the connection is about to end. If so, the driver must apply a timeout.
+  /// Whether the connection is about to end. If so, the driver must limit the time until its end.
   package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
   /// Whether this side should close TCP when all output is sent. After the closing handshake the server closes first,

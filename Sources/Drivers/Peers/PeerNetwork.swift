@@ -48,8 +48,8 @@ package final class PeerNetwork: Sendable {
     /// may be under way for as long as an attempt lasts, which is four fifths of `recognition`. The remaining fifth
     /// allows for clocks of different speeds.
     package var retention: TimeSpan { recognition + recognition }
-    /// Maximum time for which a holder remembers an id, whatever another gateway requests: longer than the longest
-    /// `store.lease` requires, which is 130 s.
+    /// Maximum time for which a holder remembers an id, whatever another gateway requests. The longest `store.lease`
+    /// requires 130 s.
     package static var longestRetention: TimeSpan { .minutes(5) }
 
     package init() {}

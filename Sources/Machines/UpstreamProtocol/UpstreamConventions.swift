@@ -102,7 +102,7 @@ package struct UpstreamConventions: Equatable, Sendable {
       self.moment = moment
     }
 
-    /// Maximum number of acknowledgements. Each may scan every push.
+    /// Maximum number of entries in `acknowledgements`. Each entry may scan every push.
     package static let maximumCount = 16
   }
 

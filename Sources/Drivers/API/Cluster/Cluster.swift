@@ -79,7 +79,7 @@ extension API {
       if let outcome = execute(pending, body, at: now, into: &response) { return outcome }
       respond(with: Self.holderUnavailable, into: &response)
     case .thisGatewayFirst(let forward):
-      // The session may have left since the head was read.
+      // This gateway may have lost the session since the head was read.
       guard forward.session.isHere, let outcome = execute(pending, body, at: now, into: &response) else {
         return send(forward, for: pending, body, at: now, into: &response)
       }
@@ -147,11 +147,11 @@ extension API {
 }
 
 extension Session {
-  /// The reason why a request was refused: a closed session refuses every request, and only this reason is of use to
-  /// the client.
+  /// The problem that the response reports. If the session is closed, the response reports this instead of `problem`,
+  /// since a closed session refuses every request.
   func cause(of problem: Problem) -> Problem { inbox.isClosed ? .closed(self) : problem }
 
-  /// Whether the state that was read before was true, because this gateway still has the session. An endpoint may show
-  /// this fact.
+  /// Whether a state that was read before was true, because this gateway still has the session. An endpoint may choose
+  /// by this what its response contains.
   var hasShownTruth: Bool { !hasLeft }
 }

@@ -18,8 +18,8 @@ struct RequestToForward {
   /// The header fields that the holder needs (`isForwarded`), and the fields that name the client and the request.
   let fieldLines: [UInt8]
   let repetition: ForwardingRepetition
-  /// Whether the request is counted as a request that may wait. This depends only on which parameters it has. Their
-  /// values may exclude a wait.
+  /// Whether the request is counted as a request that may wait. The values of its parameters are ignored, although they
+  /// may exclude a wait.
   let mayWait: Bool
   /// Whether a wait may end before its condition is met (`HolderRules.movesOn`).
   let movesOn: Bool

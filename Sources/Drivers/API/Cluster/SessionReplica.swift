@@ -140,7 +140,7 @@ enum ShownSession {
   case local(SessionSnapshot, SessionReplica?)
   case remote(SessionReplica)
 
-  /// - Parameter toPeer: whether another gateway gets the result, which adds its own part.
+  /// - Parameter toPeer: whether the result is for another gateway. That gateway adds its own part.
   init(_ session: Session, _ common: CommonState, toPeer: Bool = false) {
     let replica = toPeer ? nil : SessionReplica(of: session, common)
     // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.

@@ -93,7 +93,8 @@ extension API {
 
 extension PendingSend {
   /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
-  /// holder. Messages that a gateway submitted before its deadline may be stored, and then the next holder sends them.
+  /// holder. Messages that a gateway submitted before it lost the session may be stored, and then the next holder sends
+  /// them.
   fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
     let (session, upstream) = (receipt.session, receipt.session.upstream)
     return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)
@@ -142,7 +143,7 @@ extension CommonState {
       let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.ofPeers) == isForwarded }
       // The table removes expired keys in the order in which they were added, so a key with a longer lifetime delays
       // the removal of the keys behind it. The limit `lifetime` keeps this delay short. Only the ids of a gateway with
-      // a longer lease delay other ids.
+      // a longer `store.lease` delay other ids.
       var restored = ofTable.map { (stored: $0.stored, end: now + min($0.rest, lifetime)) }[...]
       // The lock is released after each part, so that requests of other sessions can use the table. This session is not
       // served yet.

@@ -5,8 +5,9 @@ import RedisStore
 /// Divides the file descriptors of the process, so that clients cannot use up the descriptors that upstream connections
 /// and management need.
 struct DescriptorBudget: Equatable {
-  /// Descriptors reserved for everything but clients and management. The number is a sum of maximums: no part of the
-  /// program can have more descriptors open than its summand, even when every operation hangs.
+  /// Descriptors reserved for everything but connections of clients and management, connections of created sessions,
+  /// other gateways, and Redis. The number is a sum of maximums: even when every operation hangs, only connection
+  /// attempts to many addresses (`racingSessions`) can need more descriptors than their summand.
   static func reserve(sessions: Int, created: Int = 0, webhooks: Int = 0) -> Int {
     let resolvers = 1 + (created > 0 ? 1 : 0) + (webhooks > 0 ? 1 : 0)
     return sessions * connectionsPerSession + webhooks + resolvers * lookUps + blockingWork + others

@@ -60,8 +60,8 @@ package struct RateTable: Sendable {
 
     init(hash: UInt64) { self.hash = hash }
 
-    /// The number of the key's shard among `count` shards; `count` must be a power of two. Uses the first bits, since
-    /// the last bits select the place.
+    /// The number of the key's shard among `count` shards; `count` must be a power of two. Uses the bits from bit 40
+    /// on, since the lowest bits select the place.
     package func shard(of count: Int) -> Int { Int(truncatingIfNeeded: hash >> 40) & (count - 1) }
   }
 
@@ -250,8 +250,8 @@ package struct RateTable: Sendable {
   private mutating func makeRoom(at now: UInt64) -> Bool {
     guard now >= nextSweep.nanoseconds else { return false }
     let inUse = slots.filter { $0.hash != 0 && $0.isInUse(at: now) }
-    // The table is at most three eighths full, so that there is room for the same number of new keys before the next
-    // search.
+    // A table below the maximum size is at most three eighths full, so that there is room for the same number of new
+    // keys before the next search.
     var size = Self.minimumSlots
     while size < Self.maximumSlots, inUse.count * 8 > size * 3 { size *= 2 }
     slots = Array(repeating: Entry(), count: size)

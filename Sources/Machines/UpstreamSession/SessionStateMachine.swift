@@ -123,7 +123,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   /// When an on-demand session last had something to send, was opened or became ready.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
-  /// The deadline for flushing the outbox. Set once the session ends for good.
+  /// The deadline for flushing the outbox; nil until the shutdown of the session begins.
   var flushDeadline: MonotonicTime?
   /// The close code that is sent when the shutdown's flush is over.
   var shutdownCode: UInt16 = 1001

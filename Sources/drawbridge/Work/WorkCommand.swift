@@ -123,7 +123,7 @@ final class WorkCommand {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let found = try client.success(of: request, accepting: [404])
     let problem = found.status == 404 ? found.document?.text("detail") ?? "" : ""
-    // The 404 may mean that the session does not exist, and not the consumer.
+    // The 404 may mean that not only the consumer but also the session does not exist.
     if found.status == 404, problem.hasPrefix("session") { throw client.refusal(found) }
     let existing = found.status == 404 ? nil : found.document
     guard existing != nil || found.status == 404 else { throw GatewayClient.noGateway }

@@ -79,7 +79,7 @@ extension SessionDriver {
     if let acknowledgement = news.acknowledgement { send(ProtocolFrame(acknowledgement), on: connection.generation) }
   }
 
-  /// An optional namespace has not responded in time: the setup continues without it.
+  /// The server has not confirmed an optional namespace in time: the setup continues without it.
   func skipSetup(step: Int, on connection: UpstreamConnection) {
     guard let conversation = connection.conversation else { return }
     logger.warning(

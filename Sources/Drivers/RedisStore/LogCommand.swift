@@ -137,7 +137,7 @@ package struct StreamPart {
   }
 
   /// About how many bytes one command reads. Redis executes no other command during a read. The first part of a stream
-  /// is small, so that a flight has room for many streams: most streams are short, or have few new entries.
+  /// is small, so that a `LogFlight` has room for many streams: most streams are short, or have few new entries.
   static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
 }
 

@@ -31,7 +31,7 @@ final class RedisStoreDriver {
   var heartbeat: Heartbeat
   var watch: HistoryWatch
   var conditions = StoreConditions()
-  /// The reasons of failed connection attempts since the last connection. Each is logged once.
+  /// The reasons of failed connection attempts since the last connection. Each is logged as a warning only once.
   private var notedFailures: Set<String> = []
 
   var secret: PeerSecret
@@ -464,7 +464,7 @@ extension RedisStoreDriver: SharedLogOwner {
     if store.submissions.isFailed { setFailure(lastFailure, lastCause) }
   }
 
-  /// Whether this failure was not logged since the last connection.
+  /// Whether no warning about this failure was logged since the last connection.
   private func isNews(_ failure: String) -> Bool {
     notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }

@@ -73,8 +73,8 @@ package final class SharedSessions: Sendable {
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
-  /// From now on, this gateway becomes the holder of each session that has no holder, if the store lets it, and follows
-  /// the other sessions. `store` reports to this object.
+  /// From now on, this gateway becomes the holder of each session that `store` acquires, and follows the other
+  /// sessions. `store` reports to this object.
   ///
   /// - Parameter willBeLocal: called with each restored session before it executes a request.
   package func begin(in store: RedisStore, willBeLocal: @escaping @Sendable (Session) -> Void) {

@@ -7,7 +7,7 @@ package enum RedisOutcome: Sendable {
   case reply(RESPReply)
   /// Redis has refused the command, or a script has failed at some point.
   case refused(RedisError)
-  /// The connection ended first. Redis may have executed the command, or may still execute it.
+  /// The connection ended before the reply arrived. Redis may have executed the command, or may still execute it.
   case lost(RedisFailure)
 }
 

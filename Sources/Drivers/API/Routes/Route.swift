@@ -133,8 +133,8 @@ struct HolderRules {
   /// Whether the response is the document of a session, to which this gateway adds its part.
   var isDocument = false
 
-  /// Which requests are counted as requests that may wait. Other parameters may exclude a wait, but only the holder
-  /// reads them.
+  /// Which requests are counted as requests that may wait. They are counted even if the values of their parameters
+  /// exclude a wait.
   enum Wait {
     case never, always
     /// With this query parameter.

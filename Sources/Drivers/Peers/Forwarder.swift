@@ -23,7 +23,7 @@ package final class Forwarder {
   private let lanes = (0..<laneCount).map { _ in Notifier() }
   private var lastLane = 0
   private var pools: [SocketAddress: PeerConnections] = [:]
-  /// The connections that carry a request, by the client of the request.
+  /// Counts the connections that carry a request, by the client of the request.
   private var inUse: ReservedTotal
   private var lastWait: UInt64 = 0
   private var watches: [ObjectIdentifier: PlaceWatch] = [:]
@@ -188,7 +188,7 @@ final class PeerConnections {
   private let loop: LoopContext
   /// Connections without a request, the most recently used last.
   private var idle: [HTTPClient] = []
-  /// Connections with a request, by the client of the request.
+  /// Counts the connections that carry a request, by the client of the request.
   private(set) var inUse: ReservedTotal
   private var waiting = TurnQueue<Wait>()
 

@@ -171,8 +171,8 @@ package struct StoredLog: Equatable, Sendable {
       newestTrimmedGap: dropped)
   }
 
-  /// The retained pushes and the gaps between them, in order. Applied to an empty log after `retention`, they result in
-  /// this log.
+  /// The retained pushes and the gaps before and after them, in order. Applied to an empty log after `retention`, they
+  /// result in this log.
   package var changes: [LogChange] {
     var result: [LogChange] = []
     result.reserveCapacity(pushes.count + gaps.count)

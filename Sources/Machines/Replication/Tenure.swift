@@ -94,7 +94,7 @@ package struct Tenure: Sendable {
 
   /// Called when the write has succeeded.
   ///
-  /// - Parameter last: the last entry of `p` after the write.
+  /// - Parameter last: the last entry of the stream `p` after the write (`SharedRecord.last`).
   package mutating func stored(isConfirmed: Bool, last: PushEntryID) {
     switch pending {
     case .append(let number, _, _), .replace(let number, _): sequence = number

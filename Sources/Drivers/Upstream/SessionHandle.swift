@@ -330,7 +330,7 @@ package final class SessionHandle: Sendable {
   /// Number of latest messages for which `deliveryState` returns a state.
   package var rememberedDeliveries: Int { guarded.withLock { $0.outbox.ledger.limit } }
 
-  /// Whether a message posted now would be written at once.
+  /// Whether a connection sends messages, even if it accepts none at the moment.
   package var isReady: Bool { guarded.withLock { $0.outbox.hasSendingConnection } }
 
   /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not

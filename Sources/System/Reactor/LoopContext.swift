@@ -185,7 +185,8 @@ package final class LoopContext {
     }
   }
 
-  /// Ends the loop. Drops its timers, which will never fire, since most of their targets refer to the loop.
+  /// Ends the loop. Drops its timers, which will never fire: most of their targets refer to the loop, and would keep it
+  /// in memory.
   func detach() {
     wheel = TimerWheel(now: tick)
     endOfTurn = []

@@ -217,8 +217,8 @@ package final class Store: Sendable {
     return result
   }
 
-  /// Writes a copy of all stored data to `path`, where no file may exist. Calls `then` on the thread of the store, with
-  /// the reason if the backup failed.
+  /// Writes a copy of all stored data to the new file `path`. Calls `then` on the thread of the store, with the reason
+  /// if the backup failed.
   ///
   /// - Parameter limit: the timeout of the backup. A system call that does not return, because its disk does not
   ///   respond, is not interrupted.

@@ -39,8 +39,8 @@ package final class Session: Sendable {
   /// The permission of this gateway, as the holder, to write. nil if this gateway is the holder without a deadline, or
   /// is not the holder.
   private let permission: WritePermission?
-  /// Whether another session object, at this or another gateway, executes the requests. Once true, the value stays
-  /// true.
+  /// Whether only another session object, at this or another gateway, can execute the requests. Once true, the value
+  /// stays true.
   private let retired: Atomic<Bool>
   /// The webhooks of the session; nil if a client has created the session, or if its holder is another gateway.
   package let webhooks: SessionWebhooks?
@@ -237,7 +237,7 @@ package final class Session: Sendable {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
   }
 
-  /// Whether another session object executes the requests.
+  /// Whether only another session object can execute the requests.
   var isRetired: Bool { retired.load(ordering: .acquiring) }
 
   /// Whether this gateway is the holder, and its deadline has not passed. While a process is stopped, its deadline may

@@ -7,12 +7,13 @@ import Totals
 
 /// One client connection, from accept to close: reads a request, responds, and repeats.
 ///
-/// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept),
-/// for a body and for a client that does not read (see `TransferPace`), and between requests.
+/// One task, pinned to one loop. Every wait has a deadline. The time for a head counts from its first byte, or from
+/// accept, and further bytes do not extend it. `TransferPace` has the rules for a body and for a client that does not
+/// read. Between requests, the idle timeout applies.
 ///
 /// The class is split into seven files: life cycle and requests (this file), reading (`+Input`), writing (`+Output`),
 /// streams (`+Stream`), waiting for new data (`+Waiting`), the layers below HTTP (`+Layers`), and the access log
-/// (`+Access`). Each separate object would cost an allocation per held request.
+/// (`+Access`). These parts are not separate objects, since each object would cost an allocation per held request.
 final class HTTPConnection: LoopTask {
   /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a
   /// request.
@@ -276,8 +277,8 @@ final class HTTPConnection: LoopTask {
   }
 
   /// Finishes a request whose content is not needed, while the client still waits for `100 Continue`. Returns false if
-  /// the content is needed or the response must wait. That wait begins only after the content, because only then
-  /// `http.pipelined_bytes` limits further input.
+  /// the content is needed or the response is not ready. In both cases the content is received first. Only after the
+  /// content does the connection wait for the response, because only then `http.pipelined_bytes` limits further input.
   private func finishBeforeContent() -> Bool {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()

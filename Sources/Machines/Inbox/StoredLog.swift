@@ -123,8 +123,9 @@ package struct StoredLog: Equatable, Sendable {
     return true
   }
 
-  /// Begins a term, whose first push has this number. Returns false, and changes nothing, if the number would leave
-  /// pushes missing after the retained pushes.
+  /// Begins a term, whose first push has this number. Pushes of the term may have been applied before; `nextPush` then
+  /// stays the same. Returns false, and changes nothing, if pushes are retained and `number` is above `nextPush`: the
+  /// pushes between them would be missing.
   package mutating func beginTerm(at number: UInt64) -> Bool {
     guard number <= nextPush || pushes.isEmpty else { return false }
     nextPush = max(nextPush, number)

@@ -5,7 +5,8 @@ package protocol SignalTarget: AnyObject {
   func signalled()
 }
 
-/// Wakes one object on one loop, from any thread. All calls before the loop delivers the signal wake the object once.
+/// Wakes one object on one loop, from any thread. If `notify()` is called several times before the loop delivers the
+/// signal, the object is woken once.
 ///
 /// A signal carries no data. A sender stores its data in guarded state, and calls `notify()` after that.
 ///

@@ -168,6 +168,27 @@ import UpstreamProtocol
     #expect((response.json["messages"] as? [Any])?.isEmpty == true, "\(response.body)")
   }
 
+  @Test(arguments: [false, true])
+  func aChangeOfAConsumerThatIsStoredAfterTheSessionIsReleasedIsConfirmed(isForwarded: Bool) throws {
+    let asked = try isForwarded ? follower() : first
+    #expect(try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#).status == 201)
+    try first.push("x")
+    let received = try first.request("POST", "/v1/consumers/c/receive")
+    let lease = try #require((received.json["messages"] as? [[String: Any]])?.first?["lease"] as? String)
+    journal.stall()
+    let client = try asked.connect()
+    client.send("POST", "/v1/consumers/c/settle", "", #"{"ack":["\#(lease)"]}"#)
+    let session = try first.session()
+    #expect(eventually { session.consumers.statuses.first?.leases == 0 })
+    try first.onLoop { _ in }
+    session.move(to: .nowhere)
+    // The loop has handled the notification at the end of this turn.
+    try first.onLoop { _ in }
+    try learn()
+    let response = try client.response()
+    #expect(response.status == 200, "\(response.body)")
+  }
+
   private func follower() throws -> TestGateway {
     let gateway = try TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) })
     gateway.locate(at: first.peerAddress)

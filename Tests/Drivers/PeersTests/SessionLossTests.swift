@@ -140,6 +140,19 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() && follower.isIdle() })
   }
 
+  @Test func aSendThatWaitsForAStateEndsWhenTheSessionIsClosed() throws {
+    let holder = try Self.holder(SharedJournal())
+    let client = try holder.connect()
+    client.send("POST", "/v1/messages?ttl=60s&until=written&wait=50s", "", "x")
+    let held = try holder.session()
+    #expect(eventually { held.upstream.guarded.withLock { $0.writeWaiters } == 1 })
+    try #require(holder.slot).close(code: 1000)
+    // The stored message stays queued, so its state would never change.
+    #expect(eventually { held.upstream.guarded.withLock { $0.writeWaiters } == 0 })
+    let response = try client.response()
+    #expect(response.status == 202 && response.text("state") == "queued", "\(response.body)")
+  }
+
   @Test func aRequestThatWaitsForAHolderEndsWhenTheSessionIsClosed() throws {
     let follower = try Self.gateway(SharedJournal())
     let client = try follower.connect()

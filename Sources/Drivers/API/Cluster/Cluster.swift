@@ -37,8 +37,9 @@ enum Executor {
 /// With one gateway, every request is executed here.
 ///
 /// The stage has one rule for each part of a request:
-/// - `Endpoint.execute` and `HolderRequest.conclude` throw a problem only if nothing was done. If the session was lost
-///   or closed, this is the reason for the problem, and the request can be executed at the next holder.
+/// - `Endpoint.execute` and `HolderRequest.conclude` throw a problem only if the request may be executed again. If the
+///   session was lost or closed, this is the reason for the problem, and the request can be executed at the next
+///   holder.
 /// - A response without a wait is dropped if the session was lost, unless it stays true (`HolderRules.staysTrue`).
 /// - A request that waits says what becomes of it (`HolderRequest.afterLoss`).
 extension API {

@@ -14,7 +14,8 @@ protocol HolderRequest: WaitingRequest {
   /// Acts and decides, like `advance`.
   func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep
 
-  /// Writes the response, like `finish`. Throws only if nothing was done. Called instead of `abandon`, once.
+  /// Writes the response, like `finish`. Throws only if the request may be executed again. Called instead of `abandon`,
+  /// once. If the session is lost or closed, `proceed` may not have been called since then.
   func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem)
 }
 
@@ -30,11 +31,12 @@ enum AfterLoss {
 
 extension HolderRequest {
   func advance(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
+    let session = session
     // A request must not act on the state of a lost session, and may have read an outdated state if the session is lost
-    // now.
-    if session.hasLeft, afterLoss != .continues { return .ready }
+    // now. It also ends if a shared session is closed: nothing changes its state any more.
+    if !session.isHere, afterLoss != .continues { return .ready }
     let step = proceed(cause, at: now)
-    return session.hasLeft && afterLoss != .continues ? .ready : step
+    return !session.isHere && afterLoss != .continues ? .ready : step
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

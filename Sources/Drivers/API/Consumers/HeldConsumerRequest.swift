@@ -117,10 +117,12 @@ struct HeldConsumerRequest: HolderRequest {
 
   var session: Session { pending.target.session }
 
-  /// A stored result is the same at each holder. A lease is valid at each holder until its stored end.
+  /// A stored result is the same at each holder. A lease is valid at each holder until its stored end. A change that
+  /// this gateway has submitted may still be stored, and a repetition would find it done.
   var afterLoss: AfterLoss {
     let pending = pending
-    guard case .storing(_, let ticket) = pending.phase, pending.outcome(of: ticket) == .stored else { return .moves }
+    guard case .storing(_, let ticket) = pending.phase else { return .moves }
+    guard pending.outcome(of: ticket) == .stored else { return isReceive ? .moves : .continues }
     return ProcessInformation.bootTime() < pending.leaseEnd ? .concludes : .moves
   }
 
@@ -128,7 +130,11 @@ struct HeldConsumerRequest: HolderRequest {
     let pending = pending
     end(pending, at: now)
     switch pending.phase {
-    // `advance` has refused a result that is not stored.
+    // These two are possible only if the session was lost, and was then closed.
+    case .receiving: throw API.holderUnavailable
+    case .storing(_, let ticket) where pending.outcome(of: ticket) != .stored:
+      pending.withdraw(at: now)
+      throw API.holderUnavailable
     case .complete(let result), .storing(let result, _):
       api.write(result, of: pending.target, into: &response)
       // A push that arrived before this request was delayed by other workers, so it is not measured.
@@ -136,8 +142,6 @@ struct HeldConsumerRequest: HolderRequest {
         api.latencies.note(.pushToConsumer, since: arrival)
       }
     case .refused(let problem): throw problem
-    // The session was lost, and then closed.
-    case .receiving: throw .closed(session)
     }
   }
 

@@ -29,9 +29,9 @@ extension GatewayServer {
   ///
   /// A session keeps its connection if nothing in its `upstream` has changed, or only its topics. But a SIGHUP gives
   /// every session a new connection if no setting has changed since the start or the last SIGHUP: the operator may have
-  /// replaced a certificate or credential, and the gateway does not compare their files. If the gateway has meanwhile
-  /// applied a changed file without SIGHUP, SIGHUP opens no new connections, since operators and their tools send
-  /// SIGHUP after each change.
+  /// replaced a certificate or credential, and the gateway does not compare their files. Operators and their tools also
+  /// send SIGHUP after each change of the file. If the gateway has already applied this change without a signal, the
+  /// SIGHUP that follows the change opens no new connections.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)

@@ -21,8 +21,8 @@ package struct Term: Hashable, Sendable {
   var hasRandomBits: Bool { Self.hasRandomBits(term) }
   package static func hasRandomBits(_ term: UInt64) -> Bool { term >> 32 > 0 }
 
-  /// Whether the term `older` was part of this log before this term, which is the oldest term that the log still has.
-  /// If not, `older` is in a branch that was lost.
+  /// Whether the log once had the term `older` and has forgotten it. If not, `older` is in a branch that was lost. Use
+  /// this only on the oldest term that the log still has.
   package func hasFollowed(_ older: UInt64) -> Bool {
     1...Self.branchTerms ~= Int64(counter) - Int64(older >> 32)
   }

@@ -28,7 +28,7 @@ enum Executor {
     }
   }
 
-  /// Whether the request is counted as a request that may wait, if this gateway does not execute it.
+  /// Whether the request is executed by another gateway, and counted here as a request that may wait.
   var mayWaitElsewhere: Bool { if case .holder(let request) = self { request.mayWait } else { false } }
 }
 
@@ -38,8 +38,8 @@ enum Executor {
 ///
 /// The stage has one rule for each part of a request:
 /// - `Endpoint.execute` and `HolderRequest.conclude` throw a problem only if the request may be executed again. If the
-///   session was lost or closed, this is the reason for the problem, and the request can be executed at the next
-///   holder.
+///   session was lost, the stage drops the problem, and the request can be executed at the next holder. If the session
+///   was closed, the response reports this instead of the problem.
 /// - A response without a wait is dropped if the session was lost, unless it stays true (`HolderRules.staysTrue`).
 /// - A request that waits says what becomes of it (`HolderRequest.afterLoss`).
 extension API {

@@ -44,7 +44,8 @@ extension SessionDriver {
     switch dial.target {
     case .redirection(from: let index):
       guard let redirection else { return configured(index) }
-      // The origin of the URL that was read stays the configured origin.
+      // If the URL that redirected was read from a file or command, its origin still counts as configured, and may get
+      // secrets.
       return Destination(
         url: redirection, settings: redirectingURL.map { preparedSettings.reading($0) } ?? preparedSettings,
         isCaptured: isRedirectedFromCapturedURL)

@@ -158,7 +158,9 @@ package struct RetainedMessage: Sendable {
     return rendered.bytes.jsonValue(from: start) ?? start..<end
   }
 
-  /// The size of the attachments of an event, and the start of the members after them. `end`: the end of its data.
+  /// Returns the size of the attachments of an event, and the position where the members after them begin.
+  ///
+  /// - Parameter end: the position where the data of the event ends.
   private func attachments(after end: Int) -> (size: Int, end: Int) {
     let bytes = rendered.bytes
     let member = MessageRenderer.attachmentsMember

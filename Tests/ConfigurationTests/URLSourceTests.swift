@@ -35,6 +35,15 @@ import WebSocketCodec
     #expect(commands == base + .seconds(3) + UpstreamSettings.killGracePeriod)
   }
 
+  /// A change of the timeout must not cost the session its kept values.
+  @Test func theTimeoutDoesNotMakeAnotherClient() throws {
+    let ours = try upstream("{command: [a], pointer: /u}")
+    #expect(ours.isSameClient(as: try upstream("{command: [a], pointer: /u, timeout: 3s}")))
+    for other in ["{command: [b], pointer: /u}", "{command: [a]}", "{file: /a, pointer: /u}"] {
+      #expect(!ours.isSameClient(as: try upstream(other)), "\(other)")
+    }
+  }
+
   @Test(arguments: [
     (
       "upstream: {url: {command: [a], file: /a}}",

@@ -39,6 +39,8 @@ package final class Cancellation {
     of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext,
     interrupt: (() -> Void)? = nil
   ) async -> BlockingWork<Value>.Outcome? {
+    // After a cancellation, no handler would end the work.
+    guard !isCancelled else { return nil }
     let expiry = WorkExpiry { work.cancel() }
     let timer = loop.schedule(at: deadline, expiry)
     onCancel {

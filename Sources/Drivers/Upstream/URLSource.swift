@@ -19,6 +19,11 @@ package struct URLSource: Hashable, Sendable {
   /// Maximum size of the content, in bytes. The list of targets of Chromium has a few thousand.
   package static let maximumBytes = 64 << 10
 
+  /// Whether both return the URL of the same client. The timeout does not matter.
+  func isSameSource(as other: URLSource) -> Bool {
+    file == other.file && command == other.command && pointer == other.pointer
+  }
+
   package var isSet: Bool { !file.isEmpty || !command.isEmpty }
 
   /// What was read, for messages. It contains no argument of the command, since an argument may be a secret.

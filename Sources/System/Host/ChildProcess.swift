@@ -95,7 +95,11 @@ package enum ChildProcess {
     while true {
       let ended = killer.reap(process, &status)
       if ended > 0 { break }
-      guard ended == 0 || errno == EINTR else { throw .lost(errno) }
+      guard ended == 0 || errno == EINTR else {
+        let code = errno
+        killer.forget()
+        throw .lost(code)
+      }
       guard deadline.remainingMilliseconds > 0 else { throw end(process, killer, .timedOut(span)) }
       poll(nil, 0, pollMilliseconds)
     }

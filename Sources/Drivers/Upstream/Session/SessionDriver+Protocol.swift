@@ -25,8 +25,9 @@ extension UpstreamSettings {
       case (let own?, let other?): own.isEqual(to: other)
       default: false
       }
-    return hasSameProtocol && urls == other.urls && urlSource == other.urlSource && fields == other.fields
-      && conventions.credential == other.conventions.credential && conventions.onOpen == other.conventions.onOpen
+    return hasSameProtocol && urls == other.urls && urlSource.isSameSource(as: other.urlSource)
+      && fields == other.fields && conventions.credential == other.conventions.credential
+      && conventions.onOpen == other.conventions.onOpen
   }
 
   /// The client identity: a digest of the values that identify this gateway to the server. A process compares it with

@@ -4,8 +4,9 @@
 /// buffer. Consuming only advances an offset. Bytes move to the front only when room at the end is needed.
 @safe
 @usableFromInline
-package struct ByteQueue: ~Copyable {
-  @usableFromInline var base: UnsafeMutableRawPointer?
+package struct ByteQueue: ~Copyable, Sendable {
+  // `nonisolated(unsafe)`, since the memory has a single owner.
+  @usableFromInline nonisolated(unsafe) var base: UnsafeMutableRawPointer?
   @usableFromInline var capacity = 0
   @usableFromInline var head = 0
   @usableFromInline var tail = 0

@@ -5,7 +5,7 @@
 @safe
 @usableFromInline
 package struct ByteString: Sendable {
-  @usableFromInline let storage: [UInt8]
+  @usableFromInline var storage: [UInt8]
 
   package init(copying span: Span<UInt8>) { storage = [UInt8](copying: span) }
 
@@ -17,13 +17,19 @@ package struct ByteString: Sendable {
 
   @inlinable package var count: Int { storage.count }
 
+  /// Replaces a part of this value. Copies the whole value only if another value has the same memory. Must not be
+  /// called after `baseAddress`.
+  package mutating func replace(_ range: Range<Int>, with bytes: [UInt8]) {
+    storage.replaceSubrange(range, with: bytes)
+  }
+
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
     @inlinable @inline(__always) get { storage.span }
   }
 
   /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a
-  /// copy of this value exists: an array's elements do not move until it is mutated, and this array is never mutated.
+  /// copy of this value exists: an array's elements do not move until it is mutated.
   @unsafe package var baseAddress: UnsafeRawPointer {
     unsafe storage.withUnsafeBytes { unsafe $0.baseAddress.unsafelyUnwrapped }
   }

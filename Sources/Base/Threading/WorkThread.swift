@@ -2,7 +2,9 @@
 /// for a turn of a loop and does not block.
 package final class WorkThread: Sendable {
   private struct State {
-    var queue: [@Sendable () -> Void] = []
+    /// nil for work that was removed.
+    var queue: [(@Sendable () -> Void)?] = []
+    var first = 0
     var isRunning = false
   }
 
@@ -15,7 +17,7 @@ package final class WorkThread: Sendable {
 
   init(startThread: @escaping @Sendable (@escaping @Sendable () -> Void) -> Bool) { self.startThread = startThread }
 
-  /// Queues `work`. Runs it in this call if the system cannot start a thread, since a long turn is better than no
+  /// Queues `work`. If the system cannot start a thread, runs `work` in this call, since a long turn is better than no
   /// result.
   package func run(_ work: @escaping @Sendable () -> Void) {
     let starts = state.withLock { state in
@@ -23,19 +25,23 @@ package final class WorkThread: Sendable {
       defer { state.isRunning = true }
       return !state.isRunning
     }
-    if starts, !startThread({ self.serve() }) { serve() }
+    guard starts, !startThread({ self.serve() }) else { return }
+    while let next = next() { next() }
   }
 
   private func serve() {
-    while true {
-      let batch = state.withLock { state in
-        let batch = state.queue
-        state.queue = []
-        state.isRunning = !batch.isEmpty
-        return batch
+    while let work = next() { work() }
+  }
+
+  /// Removes the first work, so that nothing keeps it after it has run.
+  private func next() -> (@Sendable () -> Void)? {
+    state.withLock { state in
+      guard state.first < state.queue.count else {
+        (state.queue, state.first, state.isRunning) = ([], 0, false)
+        return nil
       }
-      if batch.isEmpty { return }
-      for work in batch { work() }
+      defer { state.first += 1 }
+      return state.queue[state.first].take()
     }
   }
 }

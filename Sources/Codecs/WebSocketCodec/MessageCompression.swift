@@ -23,6 +23,8 @@ package struct MessageCompression: ~Copyable {
     package var threshold = 128
     /// A larger message is sent uncompressed, unless it was compressed ahead in parts (`compressAhead`).
     package var largestAtOnce = Int.max
+    /// After at least this many decompressed bytes, `WebSocketConnection` pauses.
+    package var inflatedAtOnce = Int.max
 
     package init() {}
   }
@@ -74,6 +76,8 @@ package struct MessageCompression: ~Copyable {
 
   /// The size of the largest message that need not be compressed ahead.
   var largestAtOnce: Int { compresses ? settings.largestAtOnce : .max }
+
+  var inflatedAtOnce: Int { settings.inflatedAtOnce }
 
   /// The number of the message that is compressed ahead, and whether all of it has been compressed.
   var messageAhead: (number: UInt64, isComplete: Bool)? { ahead.map { ($0.number, $0.isComplete) } }

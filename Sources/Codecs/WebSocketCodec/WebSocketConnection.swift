@@ -29,6 +29,8 @@ package struct WebSocketConnection: ~Copyable {
   private var isMessageCompressed = false
   private var fragments = 0
   private var compressedBytes = 0
+  /// Bytes of messages that were decompressed since the last pause.
+  private var inflated = 0
   private var validator = UTF8StreamValidator()
   private var validated = 0
 
@@ -120,6 +122,29 @@ package struct WebSocketConnection: ~Copyable {
       case .control: return unsafe _overrideLifetime(control.bytes, borrowing: self)
       }
     }
+  }
+
+  /// Moves the payload of the last event, a message, out of the connection.
+  package mutating func takeMessage() -> ByteQueue {
+    var taken = ByteQueue()
+    switch lastPayload {
+    case .none, .control: return taken
+    case .message:
+      swap(&taken, &message)
+      lastPayload = .none
+    case .input(let count):
+      taken.append(input.bytes.extracting(first: count))
+      releaseLastPayload()
+    }
+    return taken
+  }
+
+  /// Whether `nextEvent()` has returned nil although input is left, since it has decompressed enough for one turn
+  /// (`MessageCompression.Settings.inflatedAtOnce`). Resets the count.
+  package mutating func takePause() -> Bool {
+    guard inflated >= compression.inflatedAtOnce else { return false }
+    inflated = 0
+    return true
   }
 
   /// Returns the next event, or nil if more bytes are needed. Throws at most once, and then returns nil.
@@ -262,7 +287,14 @@ package struct WebSocketConnection: ~Copyable {
       lastPayload = .input(header.payloadLength)
       return .message(kind)
     }
-    let available = min(header.payloadLength - frameReceived, input.count)
+    var available = min(header.payloadLength - frameReceived, input.count)
+    if isMessageCompressed {
+      while available > Self.inflatedPart, inflated < compression.inflatedAtOnce {
+        try take(Self.inflatedPart, of: header, kind)
+        available -= Self.inflatedPart
+      }
+      if inflated >= compression.inflatedAtOnce { return nil }
+    }
     if available > 0 { try take(available, of: header, kind) }
     guard frameReceived == header.payloadLength else { return nil }
     frame = nil
@@ -282,6 +314,9 @@ package struct WebSocketConnection: ~Copyable {
     return .message(kind)
   }
 
+  /// Compressed bytes that are decompressed at once. They become at most 2 MiB.
+  private static var inflatedPart: Int { 2 << 10 }
+
   /// Moves the next `count` bytes of a frame's payload into the message.
   private mutating func take(
     _ count: Int, of header: FrameHeader, _ kind: MessageKind
@@ -291,11 +326,13 @@ package struct WebSocketConnection: ~Copyable {
     if isMessageCompressed {
       compressedBytes += count
       let limit = inflationLimit
+      let before = message.count
       do throws(InflateError) {
         try compression.inflate(count, of: input, unmaskedBy: key, into: &message, limit: limit)
       } catch {
         throw Self.protocolError(for: error, limit: limit)
       }
+      inflated &+= message.count &- before
     } else {
       Self.transfer(count, of: input, unmaskedBy: key, to: &message)
     }

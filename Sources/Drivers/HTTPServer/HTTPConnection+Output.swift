@@ -149,7 +149,8 @@ extension HTTPConnection {
     switch flushNow() {
     case .done: true
     case .failed: false
-    case .blocked, .paused: await flushPending()
+    case .blocked: await flushPending()
+    case .paused: await flushPending(afterPause: true)
     }
   }
 
@@ -199,12 +200,22 @@ extension HTTPConnection {
     return part
   }
 
+  /// - Parameter afterPause: whether this turn has already passed as many bytes to the kernel as one turn may pass.
   @inline(never)
-  func flushPending() async -> Bool {
+  func flushPending(afterPause: Bool = false) async -> Bool {
     var pace = ReaderPace(at: worker.loop.now, unacknowledged: channel.unacknowledgedBytes)
+    var isPaused = afterPause
     while true {
       let before = sentPosition
-      let result = if let layers { flush(&pending, through: layers) } else { pending.flush(to: channel) }
+      let result: OutputQueue.FlushResult =
+        if isPaused {
+          .paused
+        } else if let layers {
+          flush(&pending, through: layers)
+        } else {
+          pending.flush(to: channel)
+        }
+      isPaused = false
       switch result {
       case .done:
         pending.releaseStorage()

@@ -132,6 +132,38 @@ package final class ConcurrentInbox: Sendable {
     }
   }
 
+  /// A large push that is rendered before it is appended.
+  package final class RenderedPush: Sendable {
+    fileprivate let message: Locked<RetainedMessage?>
+
+    fileprivate init(_ message: RetainedMessage) { self.message = Locked(message) }
+  }
+
+  /// Renders a large push. Can be called on any thread.
+  package func render(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, time: Int64) -> RenderedPush {
+    var renderer = MessageRenderer()
+    return RenderedPush(
+      renderer.render(payload, kind: kind, topic: topic, id: likelyID, time: time, arrival: .zero))
+  }
+
+  package func render(_ event: EventRecord, time: Int64) -> RenderedPush {
+    var renderer = MessageRenderer()
+    return RenderedPush(renderer.render(event, id: likelyID, time: time, arrival: .zero))
+  }
+
+  /// An id that usually has the length of the next push's id, so that the rendered push does not change its length.
+  private var likelyID: Cursor { log.withLock { $0.nextID } }
+
+  /// Appends a push that `render` has returned, once.
+  package func append(_ push: RenderedPush, _ continuation: (String, Continuation)?, time: Int64, now: MonotonicTime) {
+    let continued = continuation.map { JournalEntry.memory(.continued(namespace: $0.0, $0.1)) }
+    append(continued, time: time, now: now) { _, id in
+      guard var message = push.message.withLock({ $0.take() }) else { preconditionFailure("a push is appended once") }
+      message.place(at: id, arrival: now)
+      return message
+    }
+  }
+
   @inline(__always)
   private func append(
     _ continued: JournalEntry?, time: Int64, now: MonotonicTime,

@@ -412,6 +412,22 @@ private final class InboxSink: UpstreamSink {
     consumers.pushed()
   }
 
+  func rendered(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) -> RenderedPush? {
+    passing(inbox.render(payload, kind: kind, topic: topic, time: now), in: nil, now: now)
+  }
+
+  func rendered(_ event: EventRecord, now: Int64) -> RenderedPush? {
+    passing(inbox.render(event, time: now), in: event.namespace.text(), now: now)
+  }
+
+  private func passing(_ push: ConcurrentInbox.RenderedPush, in namespace: String?, now: Int64) -> RenderedPush {
+    { [self] continuation in
+      let continued = namespace.flatMap { name in continuation.map { (name, $0) } }
+      inbox.append(push, continued, time: now, now: ProcessInformation.monotonicTime())
+      consumers.pushed()
+    }
+  }
+
   var lastTicket: JournalTicket? { inbox.lastTicket }
 
   func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }

@@ -166,9 +166,22 @@ extension SessionHandle {
   /// If a text message of the upstream is the reply to a call, passes it to this call. Returns false if the message is
   /// a push.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
-    let match = correlation.match(message) { token in CallID(token: token).flatMap { isKnown($0) ? $0 : nil } }
-    guard let match else { return false }
+    guard let match = match(message, correlation) else { return false }
     return match.isIgnored || receiveReply(message, to: match.call, match.range, now: now)
+  }
+
+  /// The call to which a text message of the upstream may be the reply.
+  func match(_ message: Span<UInt8>, _ correlation: Correlation) -> Correlation.Match<CallID>? {
+    correlation.match(message) { token in CallID(token: token).flatMap { isKnown($0) ? $0 : nil } }
+  }
+
+  /// Like `receiveReply`, for a push that another thread has processed.
+  func receiveReply(_ push: PreparedPush, now: MonotonicTime) -> Bool {
+    guard let reply = push.reply else { return false }
+    if reply.isIgnored { return true }
+    guard let traits = reply.traits else { return false }
+    return receiveReply(
+      to: reply.call, push.payload, reply.range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
   }
 
   /// Records that calls were sent under these numbers.

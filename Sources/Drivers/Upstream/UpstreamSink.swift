@@ -4,6 +4,9 @@ import Events
 import Journal
 import UpstreamProtocol
 
+/// Passes on a push that was rendered ahead. The argument is as in `UpstreamSink.received`.
+package typealias RenderedPush = @Sendable (Continuation?) -> Void
+
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
   /// A push has arrived. `payload` and `topic` are valid only during the call. `topic` is empty if the push has no
@@ -14,6 +17,11 @@ package protocol UpstreamSink: AnyObject, Sendable {
   /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
   ///   is not stored.
   func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64)
+  /// Renders a large push before it is passed on. Called on another thread than the session's loop. Returns a function
+  /// that the loop calls once, instead of `received`; nil if the sink renders nothing.
+  func rendered(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) -> RenderedPush?
+  /// Renders a large event, like the function for pushes.
+  func rendered(_ event: EventRecord, now: Int64) -> RenderedPush?
   /// The ticket of the last push or event; nil if pushes need not be stored. When this ticket is stored, everything
   /// that was received so far is stored.
   var lastTicket: JournalTicket? { get }
@@ -40,6 +48,10 @@ package protocol UpstreamSink: AnyObject, Sendable {
 
 extension UpstreamSink {
   package func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64) {}
+  package func rendered(
+    _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64
+  ) -> RenderedPush? { nil }
+  package func rendered(_ event: EventRecord, now: Int64) -> RenderedPush? { nil }
   package var lastTicket: JournalTicket? { nil }
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }

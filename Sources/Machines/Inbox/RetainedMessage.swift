@@ -31,19 +31,19 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  package let sequence: UInt64
+  package private(set) var sequence: UInt64
   /// When the push arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
   package private(set) var arrival: MonotonicTime
   package let kind: Kind
   /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. The properties
   /// are small enough to fit into the padding after `kind`.
-  private let topicStart: UInt8
+  private var topicStart: UInt8
   private let topicCount: UInt16
-  private let dataStart: UInt16
+  private var dataStart: UInt16
   /// Whether `rendered` contains CR or LF. They can only be between the tokens of JSON from the upstream.
   package let hasLineBreaks: Bool
   /// The JSON object in a response, from `{` to `}`.
-  package let rendered: ByteString
+  package private(set) var rendered: ByteString
 
   fileprivate init(
     _ id: Cursor, arrival: MonotonicTime, kind: Kind, topic: Range<Int>, dataStart: Int, rendered: ByteString
@@ -104,6 +104,20 @@ package struct RetainedMessage: Sendable {
       let end = rendered.bytes.firstIndex(of: UInt8(ascii: "\""), from: Self.idStart)
     else { return ordinary }
     return Cursor(rendered.bytes.extracting(Self.idStart..<end)) ?? ordinary
+  }
+
+  /// Gives its place in the log to a message that was rendered before the place was known. Copies the message only if
+  /// another value has the same memory.
+  package mutating func place(at id: Cursor, arrival: MonotonicTime) {
+    var text = ByteQueue()
+    id.write(into: &text)
+    let end = rendered.bytes.firstIndex(of: UInt8(ascii: "\""), from: Self.idStart) ?? Self.idStart
+    let growth = text.count - (end - Self.idStart)
+    rendered.replace(Self.idStart..<end, with: text.copyBytes())
+    topicStart = UInt8(Int(topicStart) + growth)
+    dataStart = UInt16(Int(dataStart) + growth)
+    sequence = id.sequence
+    self.arrival = arrival
   }
 
   /// The length of `{"id":"`.

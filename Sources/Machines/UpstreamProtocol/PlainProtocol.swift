@@ -170,10 +170,24 @@ package struct PlainProtocol: UpstreamProtocol {
       return .written
     }
     let digits = Array(String(number).utf8)
-    write(
-      MessageParts(
-        head: payload.extracting(first: range.lowerBound), digits.span,
-        tail: payload.extracting(range.upperBound..<payload.count)), kind)
+    let (head, tail) = (
+      payload.extracting(first: range.lowerBound), payload.extracting(range.upperBound..<payload.count)
+    )
+    guard payload.count >= LargeSlice.smallest else {
+      write(MessageParts(head: head, digits.span, tail: tail), kind)
+      return .written
+    }
+    // The larger part is the content, since a large content is not copied into the output.
+    var rest = ByteQueue(capacity: min(head.count, tail.count) + digits.count)
+    if head.count > tail.count {
+      rest.append(digits)
+      rest.append(tail)
+      write(MessageParts(head, tail: rest.bytes), kind)
+    } else {
+      rest.append(head)
+      rest.append(digits)
+      write(MessageParts(head: rest.bytes, tail), kind)
+    }
     return .written
   }
 

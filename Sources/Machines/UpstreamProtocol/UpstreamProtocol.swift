@@ -30,6 +30,10 @@ package protocol UpstreamProtocol: Sendable {
   /// Classifies a message that arrived from the upstream, and updates `memory`.
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent
 
+  /// The size of the messages that were received and are only a part of an event
+  /// (`ProtocolCapabilities.events`).
+  var incompleteBytes: Int { get }
+
   /// Returns the next meaning of the last message or setup step; nil if there is none. Called after the driver has
   /// acted on the previous meaning (`ProtocolCapabilities.severalMeanings`).
   mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent?
@@ -89,6 +93,7 @@ extension UpstreamProtocol {
   package mutating func receive(
     _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
   ) -> ProtocolEvent { .push }
+  package var incompleteBytes: Int { 0 }
   package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? { nil }
   package mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
@@ -169,6 +174,25 @@ package struct ProtocolMemory: Sendable {
   package init(_ rules: SubscriptionRules, salt: UInt64 = 0) {
     subscriptions = SubscriptionLedger(rules)
     self.salt = salt
+  }
+
+  /// The changes that the messages of the upstream make.
+  package struct Changes: Sendable {
+    fileprivate var cursor: (before: [UInt8]?, after: [UInt8]?)?
+    fileprivate var recoveries: [String: Continuation]?
+  }
+
+  package func changes(since before: ProtocolMemory) -> Changes {
+    var changes = Changes()
+    if cursor != before.cursor { changes.cursor = (before.cursor, cursor) }
+    if recoveries != before.recoveries { changes.recoveries = recoveries }
+    return changes
+  }
+
+  package mutating func apply(_ changes: Changes) {
+    // Meanwhile, another connection may have delivered a later cursor.
+    if let change = changes.cursor, cursor == change.before { cursor = change.after }
+    if let recoveries = changes.recoveries { self.recoveries = recoveries }
   }
 }
 

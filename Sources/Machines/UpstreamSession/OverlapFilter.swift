@@ -28,10 +28,13 @@ package struct OverlapFilter: Sendable {
   package struct Push: Sendable {
     package let payload: ByteString
     package let kind: MessageKind
+    /// What the caller has prepared for a large push.
+    package let preparation: (any AnyObject & Sendable)?
 
-    package init(_ payload: ByteString, kind: MessageKind) {
+    package init(_ payload: ByteString, kind: MessageKind, _ preparation: (any AnyObject & Sendable)? = nil) {
       self.payload = payload
       self.kind = kind
+      self.preparation = preparation
     }
 
     fileprivate var size: Int { payload.count + 64 }
@@ -129,14 +132,17 @@ package struct OverlapFilter: Sendable {
 
   /// Called when a push arrived on the connection of this generation. Returns whether to pass it on now, after the
   /// pushes that are appended to `released`.
+  ///
+  /// - Parameter large: the push, if it is large and need not be copied.
   package mutating func received(
     _ digest: UInt64, _ payload: Span<UInt8>, kind: MessageKind, from generation: Generation,
-    _ history: inout PushHistory, _ released: inout [Push]
+    _ history: inout PushHistory, _ released: inout [Push], large: Push? = nil
   ) -> Bool {
     guard generation == older.generation || generation == newer.generation else { return true }
     // Two connections deliver the same push at most twice, so a third equal push shows that two were distinct.
     let isThird = withheld.remove(digest) != nil
-    if isThird { released.append(Push(ByteString(copying: payload), kind: kind)) }
+    // This push may be passed on, too, so both cannot have one preparation.
+    if isThird { released.append(Push(large?.payload ?? ByteString(copying: payload), kind: kind)) }
     // Once both connections may deliver responses, equal bytes alone do not show that two pushes are the same.
     let mayBePaired = !mayReceiveResponses || !(isThird || history.mayAllBeResponses || history.isRepeated(digest))
     if generation == older.generation {
@@ -163,7 +169,7 @@ package struct OverlapFilter: Sendable {
       if mayBePaired { newer.append(digest, nil, &released) }
       return true
     }
-    newer.append(mayBePaired ? digest : 0, Push(ByteString(copying: payload), kind: kind), &released)
+    newer.append(mayBePaired ? digest : 0, large ?? Push(ByteString(copying: payload), kind: kind), &released)
     if newer.delayed > Self.delayedBytes { newer.release(&released) }
     return false
   }

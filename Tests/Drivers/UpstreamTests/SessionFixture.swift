@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Glibc
 import Host
 import Journal
 import Logging
@@ -30,6 +31,8 @@ final class SessionFixture: UpstreamSink {
   }
 
   private let received = Mutex(Received())
+  private let renderings = Atomic(0)
+  private let isHoldingRenderings = Atomic(false)
   let loop: EventLoop
   private let holder = Mutex<SessionHandle?>(nil)
 
@@ -78,6 +81,20 @@ final class SessionFixture: UpstreamSink {
     let bytes = [UInt8](copying: payload)
     received.withLock { $0.messages.append(bytes) }
   }
+
+  /// Records the message like `received`, and notes that it was rendered ahead.
+  func rendered(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) -> RenderedPush? {
+    let bytes = [UInt8](copying: payload)
+    renderings.add(1, ordering: .acquiringAndReleasing)
+    while isHoldingRenderings.load(ordering: .acquiring) { usleep(100) }
+    return { [self] _ in received.withLock { $0.messages.append(bytes) } }
+  }
+
+  /// The number of large messages that were rendered.
+  var renderingCount: Int { renderings.load(ordering: .acquiring) }
+
+  /// Whether the rendering of large messages waits.
+  func holdRenderings(_ isHolding: Bool) { isHoldingRenderings.store(isHolding, ordering: .releasing) }
 
   func connectionLost() { received.withLock { $0.losses += 1 } }
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Events
 import Testing
 
 @testable import Inbox
@@ -50,6 +51,38 @@ import Testing
     #expect(time == "2026-11-21T09:30:00.125Z")
     #expect(payload(message) == Array("{}".utf8))
   }
+
+  /// A large push is rendered before its number is known.
+  @Test(arguments: [1, 9, 10, 123_456_789_012] as [UInt64])
+  func aMessageGetsItsPlaceAfterItIsRendered(number: UInt64) {
+    var event = EventParts()
+    (event.name, event.arguments) = (Array("chat".utf8), Array("1,[2]".utf8))
+    let record = event.record
+    func rendered(at id: Cursor, _ arrival: MonotonicTime) -> [RetainedMessage] {
+      var renderer = MessageRenderer()
+      let topic = Array("a\"b".utf8)
+      let pushes: [(String, MessageKind)] = [("{}\n", .text), ("text", .text), ("binary", .binary)]
+      let messages = pushes.map { text, kind in
+        renderer.render(
+          Array(text.utf8).span, kind: kind, topic: kind.isText ? topic.span : Span(), id: id, time: 5, arrival: arrival
+        )
+      }
+      return messages + [renderer.render(EventRecord(record.span), id: id, time: 5, arrival: arrival)]
+    }
+    let id = Cursor(epoch: Epoch(1), term: 3, sequence: number)
+    let arrival = MonotonicTime.zero + .seconds(9)
+    for likely in [id, Cursor(epoch: Epoch(1), sequence: 77), Cursor(epoch: Epoch(1), term: .max >> 2, sequence: 99)] {
+      for (early, expected) in zip(rendered(at: likely, .zero), rendered(at: id, arrival)) {
+        var message = early
+        message.place(at: id, arrival: arrival)
+        #expect(form(message) == form(expected) && message.layout == expected.layout)
+        #expect(message.sequence == number && message.arrival == arrival && message.topic == expected.topic)
+        #expect(form(early) != form(message) || likely == id, "a copy stays the same")
+      }
+    }
+  }
+
+  private func form(_ message: RetainedMessage) -> String { message.rendered.bytes.text() }
 
   /// A large content is rendered a part at a time.
   @Test func aLargeMessageHasTheFormOfASmallOne() {

@@ -24,6 +24,8 @@ enum ConnectionEvent {
   /// A whole message has arrived. `socket.payload` contains it while the event is being reported. `time`: wall-clock
   /// time in milliseconds.
   case message(MessageKind, time: Int64)
+  /// A whole large message has arrived, and another thread has processed it. `time` is as for `message`.
+  indirect case largeMessage(PreparedMessage, time: Int64)
   /// A pong to the ping with this counter.
   case pong(UInt64)
   /// The upstream's close frame; 1005 if it had no code.

@@ -6,11 +6,20 @@ import WebSocketCodec
 ///
 /// It only decodes and encodes messages; `ProtocolRunner` acts on them.
 final class Conversation {
-  var state: any UpstreamProtocol
+  var state: any UpstreamProtocol {
+    _read { yield current }
+    _modify {
+      version &+= 1
+      yield &current
+    }
+  }
+  private var current: any UpstreamProtocol
+  /// The number of uses that may have changed `state`.
+  private(set) var version: UInt64 = 0
   let capabilities: ProtocolCapabilities
   /// Decompresses messages. If the last `receive` reported an `unpackedKind`, `decoder.decompressed` is that message.
   private(set) var decoder: PayloadDecoder
-  private let readsBinaryAsText: Bool
+  private let form: PayloadForm
   /// Whether the log says that an acknowledgement cannot be created.
   var hasWarnedOfAcknowledgement = false
 
@@ -18,22 +27,66 @@ final class Conversation {
   /// unchanged.
   init?(_ settings: PreparedSettings) {
     guard let prototype = settings.protocolPrototype else { return nil }
-    state = prototype
+    current = prototype
     capabilities = prototype.capabilities
-    readsBinaryAsText = settings.value.conventions.binary == .text
-    decoder = PayloadDecoder(settings.value.conventions.codec, limit: settings.value.limits.messageBytes)
+    form = PayloadForm(settings.value)
+    decoder = form.makeDecoder()
   }
 
   func can(_ capability: ProtocolCapabilities) -> Bool { capabilities.contains(capability) }
 
   /// The kind with which a message is passed on (`upstream.binary`).
-  func kind(of payload: Span<UInt8>, _ kind: MessageKind) -> MessageKind {
-    guard readsBinaryAsText, !kind.isText, UTF8StreamValidator.isValid(payload) else { return kind }
-    return .text
+  func kind(of payload: Span<UInt8>, _ kind: MessageKind) -> MessageKind { form.kind(of: payload, kind) }
+
+  /// Whether another thread must process a message of `count` bytes. A small message may complete a large event.
+  func isLarge(_ count: Int) -> Bool {
+    count >= LargeMessage.smallest
+      || can(.events) && current.incompleteBytes &+ count >= LargeMessage.smallest
   }
 
+  // MARK: Large messages
+
+  /// A copy of the conversation, with which another thread processes one message.
+  struct Snapshot: Sendable {
+    var state: any UpstreamProtocol
+    let capabilities: ProtocolCapabilities
+    fileprivate let form: PayloadForm
+    fileprivate let version: UInt64
+
+    /// Like `Conversation.receive`. Also returns the payload with which the message is passed on, and its kind.
+    mutating func receive(
+      _ payload: ByteString, _ kind: MessageKind, _ memory: inout ProtocolMemory
+    ) -> (Reading, ByteString, MessageKind) {
+      let kind = form.kind(of: payload.bytes, kind)
+      var decoder = form.makeDecoder()
+      switch kind.isText ? .notCompressed : decoder.decode(payload.bytes) {
+      case .notCompressed:
+        let event = state.receive(payload.bytes, kind: kind, &memory)
+        return (.event(event, unpackedKind: nil, isMalformed: false), payload, kind)
+      case .malformed:
+        let event = state.receive(payload.bytes, kind: kind, &memory)
+        return (.event(event, unpackedKind: nil, isMalformed: true), payload, kind)
+      case .decompressed:
+        let content = ByteString(copying: decoder.decompressed)
+        let kind: MessageKind = UTF8StreamValidator.isValid(content.bytes) ? .text : .binary
+        let event = state.receive(content.bytes, kind: kind, &memory)
+        return (.event(event, unpackedKind: kind, isMalformed: false), content, kind)
+      case .tooLarge:
+        return (.tooLarge, payload, kind)
+      }
+    }
+  }
+
+  var snapshot: Snapshot { Snapshot(state: current, capabilities: capabilities, form: form, version: version) }
+
+  /// Whether the state is still the state of `snapshot`, before it has received the message.
+  func isCurrent(_ snapshot: Snapshot) -> Bool { snapshot.version == version }
+
+  /// Continues with the state of `snapshot`.
+  func adopt(_ snapshot: Snapshot) { state = snapshot.state }
+
   /// The result of reading a message of the upstream.
-  enum Reading {
+  enum Reading: Sendable {
     /// The meaning of the message. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil
     /// if the message was not compressed.
     case event(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
@@ -62,5 +115,25 @@ final class Conversation {
 
   private func examine(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     state.receive(payload, kind: kind, &memory)
+  }
+}
+
+/// How the settings say that payloads are read.
+private struct PayloadForm: Sendable {
+  private let readsBinaryAsText: Bool
+  private let codec: PayloadCodec
+  private let limit: Int
+
+  init(_ settings: UpstreamSettings) {
+    readsBinaryAsText = settings.conventions.binary == .text
+    codec = settings.conventions.codec
+    limit = settings.limits.messageBytes
+  }
+
+  func makeDecoder() -> PayloadDecoder { PayloadDecoder(codec, limit: limit) }
+
+  func kind(of payload: Span<UInt8>, _ kind: MessageKind) -> MessageKind {
+    guard readsBinaryAsText, !kind.isText, UTF8StreamValidator.isValid(payload) else { return kind }
+    return .text
   }
 }

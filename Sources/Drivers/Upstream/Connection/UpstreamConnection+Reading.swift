@@ -5,28 +5,53 @@ import Host
 import Metrics
 import Reactor
 import TLSEngine
+import Threading
 import UpstreamSession
 import WebSocketCodec
 
 extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 
+  /// After this many decompressed bytes, the rest of the input waits for the next turn.
+  static var inflatedPerTurn: Int { 1 << 20 }
+
+  /// The threads that process large messages. A loop always uses the same thread.
+  private static let threads = (0..<8).map { _ in WorkThread(named: "large-messages") }
+
   func read() async {
     guard transport != nil, !isDiscarded else { return }
     // Frames may have arrived in one segment with the response to the opening handshake.
-    guard reportEvents() else { return }
+    var outcome = reportEvents()
     var budget = settings.readBudget
     while !isDiscarded {
-      switch readOnce(&budget) {
-      case .again: continue
-      case .turnIsOver: await loop.yieldTurn()
-      case .nothingArrived: guard await transport?.channel.readEvent(until: .distantFuture) == .ready else { return }
+      switch outcome {
+      case .again: break
+      case .turnIsOver:
+        await loop.yieldTurn()
+        budget = settings.readBudget
+      case .inputIsLeft:
+        await loop.yieldTurn()
+        guard !isDiscarded else { return }
+        budget = settings.readBudget
+        outcome = reportEvents()
+        continue
+      case .nothingArrived:
+        guard await transport?.channel.readEvent(until: .distantFuture) == .ready else { return }
+        budget = settings.readBudget
       case .paused:
         await waitUntilReadingIsAllowed()
+        budget = settings.readBudget
+      case .largeMessage(let message):
+        await pass(message)
+        guard !isDiscarded else { return }
+        budget = settings.readBudget
+        outcome = reportEvents()
         continue
       case .ended: return
       }
-      budget = settings.readBudget
+      // The connection may have been discarded during a wait.
+      guard !isDiscarded else { return }
+      outcome = readOnce(&budget)
     }
   }
 
@@ -35,8 +60,12 @@ extension UpstreamConnection {
     /// The rest of the input must wait for the next turn, so that one busy upstream does not starve the other
     /// connections of the loop.
     case turnIsOver
+    /// Like `turnIsOver`. Bytes that were received have no events yet.
+    case inputIsLeft
     case nothingArrived
     case paused
+    /// Another thread must process this message before the events after it.
+    case largeMessage(LargeMessage)
     case ended
   }
 
@@ -53,8 +82,9 @@ extension UpstreamConnection {
     switch received {
     case .bytes(let count):
       report(.bytesReceived)
-      guard reportEvents() else { return .ended }
       budget -= count
+      let outcome = reportEvents()
+      guard case .again = outcome else { return outcome }
       return budget > 0 ? .again : .turnIsOver
     case .wouldBlock:
       socket.releaseStorageIfIdle()
@@ -71,9 +101,9 @@ extension UpstreamConnection {
     }
   }
 
-  /// Reports all messages that have arrived completely. Returns false if the connection is over.
+  /// Reports all messages that have arrived completely.
   @inline(never)
-  private func reportEvents() -> Bool {
+  private func reportEvents() -> ReadOutcome {
     // The clock is read once for all messages of one read.
     let now = loop.wallClock
     do throws(WebSocketProtocolError) {
@@ -82,6 +112,7 @@ extension UpstreamConnection {
         case .message(let kind):
           metrics.receivedMessages.add()
           metrics.receivedBytes.add(socket.payload.count)
+          if isLarge(socket.payload.count) { return .largeMessage(LargeMessage(socket.takeMessage(), kind, time: now)) }
           report(.message(kind, time: now))
           if flushesAfterEachMessage { flushNow() }
         case .ping:
@@ -92,14 +123,53 @@ extension UpstreamConnection {
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }
-        if isDiscarded { return false }
+        if isDiscarded { return .ended }
       }
-      return true
+      return socket.takePause() ? .inputIsLeft : .again
     } catch {
       report(.lost(.violation(code: error.closeCode), error.description))
-      return false
+      return .ended
     }
   }
+
+  @inline(__always)
+  private func isLarge(_ count: Int) -> Bool {
+    guard let conversation else { return count >= LargeMessage.smallest }
+    return conversation.isLarge(count)
+  }
+
+  /// Has a large message processed by another thread, and reports it. Until then, this connection reads nothing. So the
+  /// order of the messages stays the same, and a connection that ends meanwhile ends after the message.
+  ///
+  /// Not inlined. If it were, the task of each connection would keep the stack memory that the report needs.
+  @inline(never)
+  private func pass(_ message: LargeMessage) async {
+    let thread = Self.threads[loop.index % Self.threads.count]
+    preparedMessage = message
+    for attempt in 1...Self.preparations {
+      let preparation = preparation
+      let isLast = attempt == Self.preparations
+      let prepared: PreparedMessage? =
+        if isLast { preparation.run(message) } else {
+          await withCheckedContinuation { done in
+            thread.run { done.resume(returning: message.isCancelled ? nil : preparation.run(message)) }
+          }
+        }
+      guard !isDiscarded, let prepared else { return }
+      if !isLast, let snapshot = preparation.conversation, conversation?.isCurrent(snapshot) != true { continue }
+      preparedMessage = nil
+      report(.largeMessage(prepared, time: message.time))
+      if isDiscarded { return }
+      // Messages of clients may wait for this flush. If it were scheduled, the next large message could come first.
+      flushNow()
+      return
+    }
+  }
+
+  /// How often a message is processed at most. The state of the protocol may change meanwhile, for example by a
+  /// heartbeat, so that the message must be processed again. The last time, the loop processes it: this takes a long
+  /// time, but the state cannot change meanwhile.
+  private static var preparations: Int { 4 }
 
   private func endOfStream() -> String {
     // After a close frame, many servers end TCP at once, without ending TLS. Without a close frame, the end of TCP may

@@ -209,13 +209,12 @@ extension UpstreamConnection {
       // several pings by then, only the newest ping needs a pong (RFC 6455 §5.5.3).
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
-      if isReadingPaused {
-        report(.readingResumes)
-        resumeReading()
-      }
+      if resumeReading() { report(.readingResumes) }
       // A sixteenth is for the frame headers, so that a batch of small messages is passed to the kernel in one flush.
       let largest = Channel.bytesPerFlush - Channel.bytesPerFlush / 16
-      report(.writable(room: min(settings.highWater, largest) - transport.unsent))
+      if preparedMessage == nil || conversation?.can(.encoding) != true {
+        report(.writable(room: min(settings.highWater, largest) - transport.unsent))
+      }
     }
     let writes = transport.writes
     let result = transport.flush()

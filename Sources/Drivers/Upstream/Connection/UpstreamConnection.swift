@@ -75,6 +75,8 @@ final class UpstreamConnection: TurnEndTarget {
   /// Returns whether reading must pause because too many changes are not stored yet or too many acknowledgements are
   /// pending; nil if the session is not stored.
   private let mustPauseReading: (() -> Bool)?
+  /// The large message that another thread processes.
+  var preparedMessage: LargeMessage?
   /// The reading task while it is paused.
   private var pausedReading: CheckedContinuation<Void, Never>?
 
@@ -154,6 +156,7 @@ final class UpstreamConnection: TurnEndTarget {
       self.transport = transport
       var compression = agreement.compression
       compression?.largestAtOnce = Self.compressedPerTurn
+      compression?.inflatedAtOnce = Self.inflatedPerTurn
       socket = WebSocketConnection(role: .client, limits: settings.limits, compression: compression)
       socket.receive(received.span)
       isOpen = true
@@ -169,6 +172,9 @@ final class UpstreamConnection: TurnEndTarget {
       attempt = nil
     }
   }
+
+  /// The work on a large message, for another thread.
+  var preparation: MessagePreparation { owner.preparation(of: self) }
 
   func report(_ event: ConnectionEvent) { owner.connection(self, reports: event) }
 
@@ -190,13 +196,15 @@ final class UpstreamConnection: TurnEndTarget {
     while !isDiscarded, mustNotRead { await withCheckedContinuation { pausedReading = $0 } }
   }
 
-  var isReadingPaused: Bool { pausedReading != nil }
+  var isReadingPaused: Bool { pausedReading != nil || preparedMessage != nil }
 
-  /// Resumes reading if it is paused.
-  func resumeReading() {
-    let task = pausedReading
+  /// Resumes reading if it is paused. Returns whether it was paused.
+  @discardableResult
+  func resumeReading() -> Bool {
+    guard let task = pausedReading else { return false }
     pausedReading = nil
-    task?.resume()
+    task.resume()
+    return true
   }
 
   /// Ends the connection in any state. It may report `written` during this call, and reports no event afterwards.
@@ -206,6 +214,7 @@ final class UpstreamConnection: TurnEndTarget {
     resumeReading()
     reading?.cancel()
     reading = nil
+    preparedMessage?.cancel()
     attempt?.cancel()
     attempt = nil
     guard let transport else { return }

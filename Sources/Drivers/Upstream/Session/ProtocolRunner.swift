@@ -151,12 +151,39 @@ final class ProtocolRunner {
     case nothing
   }
 
+  /// A copy of the memory, with which another thread processes a message.
+  var memoryCopy: ProtocolMemory { memory }
+
+  /// Uses the result of a thread that has processed a large message. `isCurrent` is as in the other function.
+  func receive(
+    _ message: PreparedMessage.Reading, from connection: UpstreamConnection, _ conversation: Conversation,
+    isCurrent: Bool
+  ) -> Outcome {
+    conversation.adopt(message.conversation)
+    memory.apply(message.memory)
+    return outcome(of: message.reading, message.payload.bytes, connection, isCurrent: isCurrent)
+  }
+
   /// Reads the message that `connection` reports. `isCurrent`: whether the connection is the sending connection. Only
   /// then can the message end subscriptions: a subscription that ends on a predecessor continues on its successor.
   func receive(
     _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
   ) -> Outcome {
-    switch conversation.receive(connection.socket.payload, kind, &memory) {
+    let reading = conversation.receive(connection.socket.payload, kind, &memory)
+    // This use keeps the objects alive until here. Without it, the compiler could release them while their properties
+    // are still being used.
+    defer { withExtendedLifetime((connection, conversation)) {} }
+    if case .event(_, unpackedKind: .some, isMalformed: _) = reading {
+      return outcome(of: reading, conversation.decoder.decompressed, connection, isCurrent: isCurrent)
+    }
+    return outcome(of: reading, connection.socket.payload, connection, isCurrent: isCurrent)
+  }
+
+  @inline(__always)
+  private func outcome(
+    of reading: Conversation.Reading, _ payload: Span<UInt8>, _ connection: UpstreamConnection, isCurrent: Bool
+  ) -> Outcome {
+    switch reading {
     case .tooLarge:
       let limit = connection.settings.limits.messageBytes
       return .lost(
@@ -167,14 +194,7 @@ final class ProtocolRunner {
       switch event {
       case .push, .reply:
         // The message may report the end of a subscription.
-        if isCurrent, unpackedKind == nil {
-          recordReceived(connection.socket.payload)
-        } else if isCurrent {
-          recordReceived(conversation.decoder.decompressed)
-        }
-        // This use keeps the objects alive until here. Without it, the compiler could release them while their
-        // properties are still being used.
-        withExtendedLifetime((connection, conversation)) {}
+        if isCurrent { recordReceived(payload) }
         if case .reply(let call, let range) = event { return .reply(call, range, unpackedKind: unpackedKind) }
         return .push(unpackedKind: unpackedKind)
       default: return outcome(of: event, connection)
@@ -250,9 +270,17 @@ final class ProtocolRunner {
   private static var acknowledgementLimit: Int { 4 << 10 }
 
   /// The message that acknowledges the last push. Like setup messages, it goes to configured origins only.
-  func takeAcknowledgement(of connection: UpstreamConnection, _ conversation: Conversation) -> PushAcknowledgement? {
+  ///
+  /// - Parameter prepared: the message, if another thread has made it.
+  func takeAcknowledgement(
+    of connection: UpstreamConnection, _ conversation: Conversation,
+    _ prepared: Result<PushAcknowledgement?, TemplateError>?
+  ) -> PushAcknowledgement? {
     do throws(TemplateError) {
-      let acknowledgement = try conversation.state.takeAcknowledgement(memory, now: loop.wallClock)
+      let acknowledgement =
+        if let prepared { try prepared.get() } else {
+          try conversation.state.takeAcknowledgement(memory, now: loop.wallClock)
+        }
       guard let acknowledgement, connection.hasConfiguredOrigin else { return nil }
       let size = acknowledgement.frame.payload.count
       guard size > Self.acknowledgementLimit else { return acknowledgement }

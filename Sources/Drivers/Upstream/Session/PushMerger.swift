@@ -62,27 +62,54 @@ final class PushMerger: TimerTarget {
     deliver(payload, kind, time: time)
   }
 
+  /// Like the other function, for a large push that another thread has processed.
+  func pass(_ push: PreparedPush, from generation: Generation, mayRespond: Bool, time: Int64) {
+    if overlap != nil {
+      merge(push.digest, push.payload.bytes, push.kind, nil, from: generation, time: time, push)
+      return
+    }
+    if mayRespond { history.record(push.digest) } else { history.countBroadcast() }
+    deliver(push, time: time)
+  }
+
   /// Passes on an event, an `EventRecord`.
   ///
-  /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
-  ///   is not stored.
+  /// - Parameters:
+  ///   - continuation: the data from which another process would continue after this event; nil if the session is not
+  ///     stored.
+  ///   - prepared: the event, if it was rendered on another thread.
   func pass(
-    event: ByteString, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
+    event: ByteString, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64,
+    _ prepared: PreparedPush? = nil
   ) {
     // Only the identity of the event is hashed, since each connection has its own token for the same event.
-    let digest = OverlapFilter.digest(of: EventRecord(event.bytes).identity, kind: .text)
+    let digest = prepared?.digest ?? OverlapFilter.digest(of: EventRecord(event.bytes).identity, kind: .text)
     guard let overlap else {
       if mayRespond { history.record(digest) } else { history.countBroadcast() }
-      return deliver(event: event.bytes, continuation, time: time)
+      return deliver(event: event.bytes, continuation, time: time, prepared)
     }
     // A continuation of the newer connection is not stored, since a push of the newer connection may be passed on after
     // later pushes.
     let isOlder = overlap.filter.releasing == generation
-    merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time)
+    merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time, prepared)
   }
 
-  private func deliver(event: Span<UInt8>, _ continuation: Continuation?, time: Int64) {
+  /// A large push that is delayed.
+  private final class DelayedPush: Sendable {
+    let push: PreparedPush
+
+    init(_ push: PreparedPush) { self.push = push }
+  }
+
+  private func deliver(event: Span<UInt8>, _ continuation: Continuation?, time: Int64, _ prepared: PreparedPush?) {
+    if let pass = prepared?.pass { return pass(continuation) }
     sink.received(EventRecord(event), continuation, now: time)
+  }
+
+  private func deliver(_ push: PreparedPush, time: Int64) {
+    if handle.mayHaveReplies.load(ordering: .relaxed), handle.receiveReply(push, now: loop.now) { return }
+    if let pass = push.pass { return pass(nil) }
+    sink.received(push.payload.bytes, kind: push.kind, topic: push.topic.span, now: time)
   }
 
   @inline(__always)
@@ -108,21 +135,26 @@ final class PushMerger: TimerTarget {
 
   private func merge(
     _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation?,
-    from generation: Generation, time: Int64
+    from generation: Generation, time: Int64, _ prepared: PreparedPush? = nil
   ) {
     var released: [OverlapFilter.Push] = []
-    let passes = overlap?.filter.received(digest, payload, kind: kind, from: generation, &history, &released)
+    let large = prepared.map { OverlapFilter.Push($0.payload, kind: kind, DelayedPush($0)) }
+    let passes = overlap?.filter.received(
+      digest, payload, kind: kind, from: generation, &history, &released, large: large)
     pass(released)
-    if passes != false { deliverMerged(payload, kind, continuation, time: time) }
+    if passes != false { deliverMerged(payload, kind, continuation, time: time, prepared) }
     filterChanged()
   }
 
   /// Either all pushes of a session are events, or none is.
   private func deliverMerged(
-    _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation? = nil, time: Int64
+    _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation? = nil, time: Int64,
+    _ prepared: PreparedPush? = nil
   ) {
     if handle.hasEvents {
-      deliver(event: payload, continuation, time: time)
+      deliver(event: payload, continuation, time: time, prepared)
+    } else if let prepared {
+      deliver(prepared, time: time)
     } else {
       deliver(payload, kind, time: time)
     }
@@ -130,7 +162,10 @@ final class PushMerger: TimerTarget {
 
   private func pass(_ released: [OverlapFilter.Push]) {
     guard !released.isEmpty else { return }
-    for push in released { deliverMerged(push.payload.bytes, push.kind, time: loop.wallClock) }
+    for push in released {
+      let prepared = (push.preparation as? DelayedPush)?.push
+      deliverMerged(push.payload.bytes, push.kind, time: loop.wallClock, prepared)
+    }
     owner?.pushesReleased()
   }
 

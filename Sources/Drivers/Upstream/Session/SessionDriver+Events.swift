@@ -18,6 +18,8 @@ extension SessionDriver {
       } else {
         pass(kind, time: time, from: connection)
       }
+    case .largeMessage(let message, let time):
+      pass(message, time: time, from: connection)
     case .bytesReceived:
       let actions = machine.bytesReceived(generation, now: loop.now)
       if !actions.isEmpty { apply(actions) }
@@ -129,9 +131,7 @@ extension SessionDriver {
       outcome = isTaken ? .nothing : .push(unpackedKind: unpackedKind)
     }
     if case .push(let unpackedKind) = outcome {
-      if continuity.pushReceived(on: connection.number), restoresState { noteEarlyPush() }
-      if connection.hasCapturedURL { (connection.hasCapturedURL, capturedURLFailures) = (false, 0) }
-      noteCursor()
+      noteExaminedPush(of: connection)
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {
         merger.pass(conversation.decoder.decompressed, kind, from: generation, mayRespond: mayRespond, time: time)
@@ -141,10 +141,55 @@ extension SessionDriver {
       }
       if conversation.can(.acknowledgements) { acknowledgePush(of: connection, conversation) }
     }
-    if conversation.can(.anyMessageIsHeartbeat) { machine.heartbeatReceived(generation, now: loop.now) }
+    finish(outcome, of: connection, conversation, time: time)
+  }
+
+  /// Like `examine` or `pass`, for a large message that another thread has processed.
+  private func pass(_ message: PreparedMessage, time: Int64, from connection: UpstreamConnection) {
+    let generation = connection.generation
+    guard let reading = message.reading, let conversation = connection.conversation else {
+      guard let push = message.push else { return }
+      return merger.pass(push, from: generation, mayRespond: connection.carriesMessages, time: time)
+    }
+    var outcome = runner.receive(reading, from: connection, conversation, isCurrent: machine.sending == generation)
+    if conversation.can(.captures) { noteCaptures(of: connection, conversation) }
+    if case .reply(_, _, let unpackedKind) = outcome, let push = message.push {
+      outcome = handle.receiveReply(push, now: loop.now) ? .nothing : .push(unpackedKind: unpackedKind)
+    }
+    if case .push = outcome, let push = message.push {
+      noteExaminedPush(of: connection)
+      merger.pass(push, from: generation, mayRespond: connection.carriesMessages, time: time)
+      if conversation.can(.acknowledgements) { acknowledgePush(of: connection, conversation, reading.acknowledgement) }
+    }
+    preparedEvent = message.event
+    finish(outcome, of: connection, conversation, time: time)
+    preparedEvent = nil
+  }
+
+  private func noteExaminedPush(of connection: UpstreamConnection) {
+    if continuity.pushReceived(on: connection.number), restoresState { noteEarlyPush() }
+    if connection.hasCapturedURL { (connection.hasCapturedURL, capturedURLFailures) = (false, 0) }
+    noteCursor()
+  }
+
+  /// Acts on an examined message that was passed on if it is a push.
+  private func finish(
+    _ outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, _ conversation: Conversation, time: Int64
+  ) {
+    if conversation.can(.anyMessageIsHeartbeat) {
+      machine.heartbeatReceived(connection.generation, now: loop.now)
+    }
     act(on: outcome, of: connection, time: time)
     if conversation.can(.severalMeanings) { actOnRest(of: connection, conversation, time: time) }
     if conversation.can(.captures) { storeCaptures() }
+  }
+
+  /// The work on a large message of `connection`, for another thread.
+  func preparation(of connection: UpstreamConnection) -> MessagePreparation {
+    let conversation = connection.conversation.flatMap { $0.can(.examination) ? $0.snapshot : nil }
+    return MessagePreparation(
+      conversation: conversation, memory: conversation == nil ? nil : runner.memoryCopy, settings: merger.settings,
+      handle: handle)
   }
 
   /// Acts on the other meanings of a message. Each of them may end the connection.

@@ -100,12 +100,13 @@ extension SessionDriver {
 
   /// Passes on an event. The acknowledgement is sent as soon as the event is stored.
   func pass(_ push: ProtocolPush, time: Int64, from connection: UpstreamConnection) {
+    let prepared = preparedEvent.take()
     let record = EventRecord(push.record.bytes)
     if !record.token.isEmpty { handle.expectAcknowledgement(of: record, from: connection.generation) }
     noteCursor()
     merger.pass(
       event: push.record, handle.journal == nil ? nil : push.recovery, from: connection.generation,
-      mayRespond: connection.carriesMessages, time: time)
+      mayRespond: connection.carriesMessages, time: time, prepared)
     guard let acknowledgement = push.acknowledgement else { return }
     let frame = ProtocolFrame(acknowledgement)
     guard handle.journal != nil else { return send(frame, on: connection.generation) }
@@ -114,8 +115,13 @@ extension SessionDriver {
   }
 
   /// Acknowledges the push that was passed on last (`upstream.acknowledge`).
-  func acknowledgePush(of connection: UpstreamConnection, _ conversation: Conversation) {
-    guard let acknowledgement = runner.takeAcknowledgement(of: connection, conversation) else { return }
+  ///
+  /// - Parameter prepared: the acknowledgement, if another thread has made it.
+  func acknowledgePush(
+    of connection: UpstreamConnection, _ conversation: Conversation,
+    _ prepared: Result<PushAcknowledgement?, TemplateError>? = nil
+  ) {
+    guard let acknowledgement = runner.takeAcknowledgement(of: connection, conversation, prepared) else { return }
     guard acknowledgement.isAfterStoring, handle.journal != nil else {
       return send(acknowledgement.frame, on: connection.generation)
     }

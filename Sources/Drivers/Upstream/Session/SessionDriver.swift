@@ -57,6 +57,8 @@ final class SessionDriver {
   var delayed = DelayedAcknowledgements()
   /// Whether the journal contains continuations for another process.
   var hasStoredContinuations: Bool
+  /// The event in the large message that is being handled; nil if it was passed on.
+  var preparedEvent: PreparedPush?
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
   /// Starts a session on `loop`. `makeDialer` creates the dialer of its transports, on `loop`.

@@ -185,6 +185,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
 
   // MARK: Messages of the server
 
+  package var incompleteBytes: Int { conversation.gatheredBytes }
+
   package mutating func receive(
     _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
   ) -> ProtocolEvent {

@@ -155,15 +155,6 @@ let package = Package(
         "Profiles", "UpstreamSession", "Outbox",
         "Calls", "Totals", "RouteNetlink", "Host", "Reactor", "Metrics", "Logging", "Dialing",
       ], settings: hottest),
-    // Every setting, declared once.
-    .target(
-      name: "Configuration",
-      dependencies: [
-        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
-        "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal",
-        "RedisProtocol", "Access", "Host", "TLSEngine", "Logging", "Upstream",
-      ],
-      swiftSettings: strict),
     target(
       .drivers, "Redis",
       ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Host", "Reactor", "TLSEngine", "Dialing"]),
@@ -172,7 +163,7 @@ let package = Package(
       dependencies: [
         "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Inbox", "Journal", "Replication", "RedisProtocol",
         "Host", "Reactor",
-        "Submissions", "Metrics", "Logging", "Totals", "Dialing", "Redis",
+        "Submissions", "Metrics", "Logging", "Totals", "TLSEngine", "Dialing", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
     target(
@@ -183,7 +174,7 @@ let package = Package(
         "Events", "Inbox", "Consumers",
         "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Dialing", "Upstream",
         "Host", "Reactor",
-        "Configuration", "Metrics",
+        "Metrics",
         "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),
     target(
@@ -197,7 +188,6 @@ let package = Package(
       .drivers, "HTTPServer",
       [
         "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Host", "Reactor", "TLSEngine",
-        "Configuration",
         "Metrics", "Logging",
       ],
       settings: hottest),
@@ -208,11 +198,23 @@ let package = Package(
         "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "Forwarding", "Events", "UpstreamProtocol",
         "Profiles", "Totals", "Upstream",
         "RedisStore", "Sessions", "Peers", "HTTPServer",
-        "Host", "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
+        "Host", "Reactor", "TLSEngine", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md"), .embedInCode("status.html")],
       swiftSettings: hottest),
+    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Host", "Reactor"]),
+
+    // Above the parts: it reads their settings.
+    .target(
+      name: "Configuration",
+      dependencies: [
+        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
+        "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal",
+        "RedisProtocol", "Access", "Host", "TLSEngine", "Logging", "Dialing", "Upstream", "RedisStore", "Sessions",
+        "HTTPServer", "API",
+      ],
+      swiftSettings: strict),
     .target(
       name: "Gateway",
       dependencies: [
@@ -223,12 +225,12 @@ let package = Package(
         "Host", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),
-    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Host", "Reactor"]),
     .executableTarget(
       name: "drawbridge",
       dependencies: [
         "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "TLSEngine", "Upstream", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host", "Reactor", "Store",
+        "TLSEngine", "Upstream", "Sessions", "API", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host",
+        "Reactor", "Store",
       ],
       // The files of config/profiles, by symbolic links.
       resources: profiles.map { .embedInCode("Profiles/\($0).yaml") },
@@ -336,7 +338,7 @@ let package = Package(
     tested(
       .drivers, "Sessions",
       [
-        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Dialing", "HTTPCodec", "Inbox",
+        "ByteStreams", "CFaults", "Consumers", "DemoUpstream", "Dialing", "HTTPCodec", "Inbox",
         "Journal",
         "Logging", "Metrics", "Outbox", "Profiles", "Host", "Reactor", "Redis", "RedisProtocol", "RedisStore",
         "RedisSupport",
@@ -346,7 +348,7 @@ let package = Package(
     tested(
       .drivers, "HTTPServer",
       [
-        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "LoopbackSupport", "Metrics", "ProxyCodec", "Host",
+        "ByteStreams", "HTTPCodec", "Logging", "LoopbackSupport", "Metrics", "ProxyCodec", "Host",
         "Reactor",
         "Threading", "TLSEngine", "Totals",
       ]),
@@ -357,7 +359,8 @@ let package = Package(
         "Inbox", "Journal",
         "Logging",
         "Metrics",
-        "Outbox", "Calls", "JSONCodec", "Host", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
+        "Outbox", "Calls", "JSONCodec", "Host", "Reactor", "RedisStore", "Sessions", "Threading", "Upstream",
+        "UpstreamProtocol",
         "UpstreamSession", "TLSEngine", "WebSocketCodec",
       ]),
     tested(
@@ -365,7 +368,7 @@ let package = Package(
       [
         "API", "Access", "ByteStreams", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
         "Outbox", "Journal",
-        "Logging", "Metrics", "Host", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
+        "Logging", "Metrics", "Host", "Reactor", "RedisStore", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "WebSocketCodec",
         "LoopbackSupport",
       ]),
@@ -375,12 +378,14 @@ let package = Package(
         "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Journal", "UpstreamProtocol",
         "UpstreamSession",
         "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Host", "TLSEngine", "Logging", "Upstream",
+        "API", "Dialing", "HTTPServer", "RedisStore", "Sessions",
       ]),
     tested(
       nil, "Gateway",
       [
-        "Configuration", "Dialing", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec",
-        "Webhooks",
+        "API", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Inbox", "Journal", "Outbox", "Reactor",
+        "Sessions",
+        "Upstream", "WebSocketCodec", "Webhooks",
       ]),
     .testTarget(
       name: "CommandLineTests", dependencies: ["drawbridge", "ByteStreams", "TestSupport"],

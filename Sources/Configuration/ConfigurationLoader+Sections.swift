@@ -1,3 +1,5 @@
+import Sessions
+
 /// Reads the sections of the file.
 extension ConfigurationLoader {
   /// A section of the file.

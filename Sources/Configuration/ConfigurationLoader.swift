@@ -1,4 +1,6 @@
+import API
 import ByteStreams
+import Sessions
 import TLSEngine
 import Upstream
 import UpstreamProtocol

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Sessions
 
 extension ConfigurationLoader {
   /// The result of loading: the settings, the places where they were set, errors and warnings.

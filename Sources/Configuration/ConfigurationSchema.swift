@@ -1,5 +1,6 @@
 import ByteStreams
 import Profiles
+import Sessions
 
 /// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete
 /// and check keys.

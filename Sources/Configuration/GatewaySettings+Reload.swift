@@ -1,3 +1,4 @@
+import Sessions
 import Upstream
 
 /// Applies new settings to a running process.

@@ -1,3 +1,5 @@
+import Sessions
+
 extension GatewaySettings {
   /// The settings that must be equal on all gateways that share sessions, one per line. Secrets and the paths of files
   /// are left out, since they may differ between machines.

@@ -1,6 +1,9 @@
+import API
 import ByteStreams
 import HTTPCodec
+import HTTPServer
 import Journal
+import Sessions
 import Upstream
 import WebSocketCodec
 
@@ -13,23 +16,10 @@ extension GatewaySettings {
   /// Maximum total size of the contents of responses that are arriving from other gateways, in bytes. It is the limit
   /// for responses that clients have not read, or the size of the largest response if that is larger. With a smaller
   /// limit, the largest response would be refused each time.
-  package var peerResponseBytes: Int { max(http.unsentBytes, largestForwardedResponse) }
-
-  /// The size of the largest response: the receipts of the largest batch, or the response to a receive. A receive
-  /// returns at least one push, even above its limit, and JSON may need six bytes for one byte.
-  private var largestForwardedResponse: Int {
+  package var peerResponseBytes: Int {
     let upstreams = configuredSessions.map(\.configuration.upstream) + profiles.map(\.configuration.upstream)
-    let push = 6 * (upstreams.map(\.limits.messageBytes).max() ?? 0)
-    let receive = max(delivery.maximumAnswerBytes, push) + delivery.maximumLimit * Self.leaseBytes
-    return max(http.batchMessages * Self.receiptBytes, receive) + Self.documentBytes
+    return max(http.unsentBytes, api.largestResponse(messageBytes: upstreams.map(\.limits.messageBytes).max() ?? 0))
   }
-
-  /// The size of a receipt, which has an id with three numbers, the name of a session, a reason and a time.
-  private static var receiptBytes: Int { 384 }
-  /// The size of the lease, which a receive adds to each push.
-  private static var leaseBytes: Int { 256 }
-  /// The size of the parts that a response has only once: a cursor, and the details of problems.
-  private static var documentBytes: Int { 64 << 10 }
 
   package func storeProblems() -> [SettingProblem] {
     guard store.engine != .memory else { return [] }

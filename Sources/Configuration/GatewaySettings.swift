@@ -1,17 +1,18 @@
-import Access
+import API
 import ByteStreams
-import HTTPCodec
+import Dialing
+import HTTPServer
 import Host
 import Journal
 import Logging
-import ProxyCodec
+import RedisStore
+import Sessions
 import TLSEngine
 import Upstream
 import UpstreamSession
 
-/// All settings. Each value is stored in a type that belongs to the module that uses the value, and that also defines
-/// its default. Values without such a type are declared here. `Setting.all` defines how each setting is named, read and
-/// explained.
+/// All settings. Each part declares the type of its settings, with their defaults. Only the settings of the process
+/// itself are declared here. `Setting.all` defines how each setting is named, read and explained.
 package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
   /// Number of event loops; 0 means one per usable processor.
@@ -19,8 +20,8 @@ package struct GatewaySettings: Equatable, Sendable {
   package var reload = Reload.watch
   package var access = OpenAccess.auto
   package var authentication = AuthenticationSettings()
-  package var http = HTTP()
-  package var limits = Limits()
+  package var http = HTTPServerSettings()
+  package var api = APISettings()
   /// The session `default`, which `upstream` and `delivery` at the top level of the file describe.
   package var session = SessionConfiguration()
   /// The sessions of `sessions`, in the order of the file.
@@ -30,16 +31,16 @@ package struct GatewaySettings: Equatable, Sendable {
   private var positions: [String: Int] = [:]
   /// The profiles from which clients create sessions, in the order of the file.
   package private(set) var profiles: [SessionProfile] = []
-  package var createdSessions = CreatedSessions()
+  package var createdSessions = CreatedSessionSettings()
   /// Limits of the connection attempts of all sessions together.
   package var dials = AttemptLimits()
-  package var network = Network()
-  package var delivery = Delivery()
+  package var network = NetworkWatcher.Settings()
+  /// Pushes kept by all sessions together, in bytes.
+  package var retainedBytes = RetentionBudget.standardLimit
   package var store = StoreSettings()
   package var sharedStore = SharedStoreSettings()
   package var shutdown = Shutdown()
   package var log = Log()
-  package var status = Status()
 
   package init() {}
 
@@ -91,15 +92,6 @@ package struct GatewaySettings: Equatable, Sendable {
     for running in old.sessions { add(configured.positions[running.name].map { configured.sessions[$0] } ?? running) }
   }
 
-  /// Sessions that clients create.
-  package struct CreatedSessions: Equatable, Sendable {
-    package var total = 10_000
-    package var perOwner = 100
-    package var idleAfter = TimeSpan.minutes(10)
-
-    package init() {}
-  }
-
   package struct Listeners: Equatable, Sendable {
     package var http = [SocketAddress.ipv4(0x7F00_0001, port: 8080)]
     package var https: [SocketAddress] = []
@@ -107,70 +99,6 @@ package struct GatewaySettings: Equatable, Sendable {
     package var management = [SocketAddress.ipv4(0x7F00_0001, port: 9090)]
     package var peers: [SocketAddress] = []
     package var peerAddress: SocketAddress?
-  }
-
-  /// Limits for clients.
-  package struct HTTP: Equatable, Sendable {
-    package enum ProxyProtocol: String, CaseIterable, Sendable { case off, required }
-
-    /// Limits that the codec enforces.
-    package var limits = HTTPLimits()
-    package var trustedProxies = TrustedProxies()
-    package var proxyProtocol = ProxyProtocol.off
-    package var hosts: [String] = []
-    package var origins: [String] = []
-    package var pendingBodyBytes = 256 << 20
-    package var inflationRatio = 100
-    package var batchMessages = 1024
-    package var idempotencyKeys = 1 << 20
-    package var headTimeout = TimeSpan.seconds(10)
-    package var bodyTimeout = TimeSpan.seconds(30)
-    package var bodyMinimumRate = 240
-    package var idleTimeout = TimeSpan.seconds(75)
-    package var writeTimeout = TimeSpan.seconds(30)
-    package var writeMinimumRate = 240
-    package var unsentBytes = 256 << 20
-    package var lingerTimeout = TimeSpan.seconds(2)
-    package var lingerBytes = 1 << 20
-    package var connections = 16_384
-    package var connectionsPerAddress = 16_384
-    package var managementConnections = 256
-
-    package init() {}
-
-    package var bodyBytes: Int { limits.bodyBytes }
-  }
-
-  /// Limits of each client.
-  package struct Limits: Equatable, Sendable {
-    package var principal = RateTable.Limits()
-    package var address = RateTable.Limits()
-
-    package init() { address.failures = RateLimit(10, per: .seconds(1), burst: 100) }
-  }
-
-  /// Reactions to changes of this machine's network.
-  package struct Network: Equatable, Sendable {
-    package enum Changes: String, CaseIterable, Sendable { case watch, ignore }
-
-    package var changes = Changes.watch
-    package var settle = TimeSpan.milliseconds(500)
-  }
-
-  /// Defaults and maximums of the parameters of a poll, and the times of streams.
-  package struct Delivery: Equatable, Sendable {
-    package var wait = TimeSpan.seconds(25)
-    package var maximumWait = TimeSpan.seconds(55)
-    package var limit = 100
-    package var maximumLimit = 10_000
-    package var answerBytes = 1 << 20
-    package var maximumAnswerBytes = 64 << 20
-    package var streamHeartbeat = TimeSpan.seconds(15)
-    package var streamLifetime = TimeSpan.minutes(10)
-    /// Pushes kept by all sessions together, in bytes.
-    package var totalBytes = 512 << 20
-
-    package init() {}
   }
 
   /// The event that reloads the configuration, in addition to SIGHUP.
@@ -188,18 +116,11 @@ package struct GatewaySettings: Equatable, Sendable {
     package var flush = TimeSpan.seconds(5)
   }
 
-  /// The status page of the management listener.
-  package struct Status: Equatable, Sendable {
-    package var payloads = false
-  }
-
   package struct Log: Equatable, Sendable {
     package enum Format: String, CaseIterable, Sendable { case auto, text, json }
-    /// The requests of clients for which a line is written.
-    package enum Access: String, CaseIterable, Sendable { case off, errors, all }
 
     package var level = LogLevel.info
     package var format = Format.auto
-    package var access = Access.off
+    package var access = AccessLog.Mode.off
   }
 }

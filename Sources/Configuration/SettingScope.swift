@@ -1,3 +1,4 @@
+import Sessions
 import Upstream
 
 /// Declares settings, orders and rules for one part of the settings. `Root` is the type that stores their values.

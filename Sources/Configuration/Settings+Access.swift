@@ -1,3 +1,4 @@
+import API
 import ByteStreams
 
 /// Who may use the gateway.

@@ -1,3 +1,4 @@
+import API
 import ByteStreams
 import Inbox
 
@@ -14,13 +15,13 @@ extension SettingSection {
       ],
       orders: [
         retention.order(
-          "bytes", \.bytes, ofProcess: "delivery.total_bytes", \.delivery.totalBytes,
+          "bytes", \.bytes, ofProcess: "delivery.total_bytes", \.retainedBytes,
           "that is the limit for all sessions together")
       ])
   }
 
   static func delivery(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
-    let delivery = gateway.section("delivery", \.delivery)
+    let delivery = gateway.section("delivery", \.api.delivery)
     return SettingSection(
       settings: [
         delivery(
@@ -37,8 +38,8 @@ extension SettingSection {
         delivery(
           "maximum_answer_bytes", \.maximumAnswerBytes, .size(1...(1 << 30)),
           "maximum max_bytes= of a poll; larger values are lowered to this"),
-        delivery(
-          "total_bytes", \.totalBytes, .size((1 << 20)...(1 << 50)),
+        gateway(
+          "delivery.total_bytes", \.retainedBytes, .size((1 << 20)...(1 << 50)),
           "maximum size of the pushes that all sessions keep; the largest sessions lose their oldest first"),
         delivery(
           "stream_heartbeat", \.streamHeartbeat, .duration(.seconds(1)...(.minutes(10))),

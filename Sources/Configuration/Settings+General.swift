@@ -1,4 +1,6 @@
+import API
 import ByteStreams
+import Dialing
 import Host
 import TLSEngine
 import UpstreamSession
@@ -128,7 +130,6 @@ extension SettingSection {
   static func shutdownAndLog(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let shutdown = gateway.section("shutdown", \.shutdown, isReloadable: true)
     let log = gateway.section("log", \.log)
-    let status = gateway.section("status", \.status)
     return SettingSection(settings: [
       shutdown(
         "pause", \.pause, .duration(.zero...(.minutes(10))),
@@ -145,7 +146,8 @@ extension SettingSection {
       log(
         "access", \.access, .choice, "lines about requests: off, errors (status 400 or higher, or aborted) or all",
         isReloadable: true),
-      status("payloads", \.payloads, .boolean, "whether the status page shows the payloads of messages"),
+      gateway(
+        "status.payloads", \.api.showsPayloads, .boolean, "whether the status page shows the payloads of messages"),
     ])
   }
 }

@@ -1,14 +1,17 @@
+import API
 import ByteStreams
 import HTTPCodec
+import HTTPServer
 import ProxyCodec
 
 /// Limits for clients.
 extension SettingSection {
   static func http(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let http = gateway.section("http", \.http)
+    let api = gateway.section("http", \.api)
     return SettingSection(
       settings: [
-        http(
+        api(
           "hosts", \.hosts, .hosts, "names accepted in Host, besides localhost and loopback addresses; others get 403"),
         http(
           "trusted_proxies", \.trustedProxies, .trustedProxies,
@@ -16,7 +19,7 @@ extension SettingSection {
         http(
           "proxy_protocol", \.proxyProtocol, .choice,
           "required: trusted proxies begin each connection with a PROXY protocol header, version 1 or 2; or off"),
-        http(
+        api(
           "origins", \.origins, .origins,
           "origins whose web pages may send requests, besides the gateway's own; others get 403"
         ),
@@ -32,13 +35,13 @@ extension SettingSection {
         http(
           "pending_body_bytes", \.pendingBodyBytes, .size((64 << 10)...(1 << 40)),
           "maximum memory for partially received bodies of all clients; above it 503"),
-        http(
+        api(
           "inflation_ratio", \.inflationRatio, .count(10...100_000),
           "maximum ratio of decompressed to compressed size of a gzip body; above it 413"),
-        http(
+        api(
           "batch_messages", \.batchMessages, .count(1...1_000_000),
           "maximum number of messages in one batch; above it 413"),
-        http(
+        api(
           "idempotency_keys", \.idempotencyKeys, .count(1...16_777_216),
           "maximum number of remembered idempotency keys; above it keyed requests get 503"),
         http(
@@ -103,7 +106,7 @@ extension SettingSection {
       ], rules: [http.rule(proxyProblems)])
   }
 
-  private static func proxyProblems(_ http: GatewaySettings.HTTP) -> [SettingProblem] {
+  private static func proxyProblems(_ http: HTTPServerSettings) -> [SettingProblem] {
     guard http.proxyProtocol == .required, http.trustedProxies.isEmpty else { return [] }
     return [
       SettingProblem(

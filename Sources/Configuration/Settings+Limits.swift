@@ -1,9 +1,10 @@
+import API
 import Access
 
 /// Limits of each client.
 extension SettingSection {
   static func limits(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
-    let limits = gateway.section("limits", \.limits)
+    let limits = gateway.section("limits", \.api.limits)
     let principal = limits.section("principal", \.principal)
     let address = limits.section("address", \.address)
     return SettingSection(settings: [

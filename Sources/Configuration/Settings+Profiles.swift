@@ -1,5 +1,6 @@
 import ByteStreams
 import Profiles
+import Sessions
 import Upstream
 import UpstreamProtocol
 import WebSocketCodec

@@ -1,6 +1,7 @@
 import ByteStreams
 import Journal
 import RedisProtocol
+import RedisStore
 import TLSEngine
 
 /// Where sessions are stored.

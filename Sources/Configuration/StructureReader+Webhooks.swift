@@ -3,6 +3,7 @@ import Consumers
 import HTTPCodec
 import Inbox
 import Profiles
+import Sessions
 import Webhooks
 
 /// Reads the webhooks of a session.

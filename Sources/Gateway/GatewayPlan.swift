@@ -1,3 +1,4 @@
+import API
 import Access
 import ByteStreams
 import Configuration
@@ -6,6 +7,7 @@ import Host
 import Journal
 import Redis
 import RedisProtocol
+import RedisStore
 import TLSEngine
 import Sessions
 import Upstream

@@ -7,6 +7,7 @@ import Logging
 import Metrics
 import Outbox
 import Reactor
+import Sessions
 import Store
 import Upstream
 import UpstreamProtocol

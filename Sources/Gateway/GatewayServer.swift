@@ -135,7 +135,7 @@ package final class GatewayServer: Sendable {
     store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
     let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]
     let attemptLimiter = ConcurrentAttemptLimiter(settings.dials)
-    let budget = RetentionBudget(limit: settings.delivery.totalBytes)
+    let budget = RetentionBudget(limit: settings.retainedBytes)
     let slots =
       plan.redis == nil
       ? []
@@ -205,7 +205,8 @@ package final class GatewayServer: Sendable {
         nil
       }
     let api = CommonState(
-      settings, access: access, sessions: sessions, lifecycle: lifecycle, storeState: storeState, registry: metrics,
+      settings.api, http: settings.http, store: settings.store, lease: settings.sharedStore.lease, access: access,
+      sessions: sessions, lifecycle: lifecycle, storeState: storeState, registry: metrics,
       managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text,
       gateway: replicas.map { GatewayIdentity(id: $0.id, address: peerAddress) }, reload: reloadStatus.control)
@@ -245,7 +246,7 @@ package final class GatewayServer: Sendable {
     _ metrics: MetricsRegistry
   ) -> PeerNetwork {
     var limits = PeerNetwork.Limits(lease: settings.sharedStore.lease)
-    limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
+    limits.request = settings.api.delivery.maximumWait + API.storeWait + limits.patience
     limits.connections = connections
     limits.requestBytes = settings.http.pendingBodyBytes
     limits.responseBytes = settings.peerResponseBytes

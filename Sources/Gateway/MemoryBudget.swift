@@ -1,8 +1,11 @@
+import API
 import Configuration
 import HTTPCodec
+import HTTPServer
 import Inbox
 import Journal
 import Outbox
+import Sessions
 import Totals
 import Upstream
 import WebSocketCodec
@@ -69,14 +72,14 @@ struct MemoryBudget: Equatable {
       Part(
         setting: "http.unsent_bytes",
         bytes: Self.sum([http.unsentBytes, isShared ? Reserve(limit: settings.peerResponseBytes).maximum : 0])),
-      Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
+      Part(setting: "http.idempotency_keys", bytes: Self.product(settings.api.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)
     // When this gateway reads a remote session again, clients get the previous copy until the new copy is complete. So
     // both copies are in memory.
     let copies = isShared ? 2 : 1
     let kept = Self.product(copies, Self.sum(configured.map(\.retention.bytes)))
-    let total = Self.product(copies, settings.delivery.totalBytes)
+    let total = Self.product(copies, settings.retainedBytes)
     // Sessions that clients create can use the whole of `delivery.total_bytes`.
     parts.append(
       settings.profiles.isEmpty && kept <= total

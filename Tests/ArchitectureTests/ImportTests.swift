@@ -117,11 +117,11 @@ import Testing
     }
   }
 
-  @Test func connectionsAreOpenedBelowSessionsAndSettings() throws {
+  @Test func connectionsAreOpenedBelowSessions() throws {
     let sessions = Set(["Upstream", "Sessions", "UpstreamSession", "UpstreamProtocol", "WebSocketCodec", "Journal"])
     for file in try Self.sources(of: "Drivers/Dialing") {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
-      #expect(found.isDisjoint(with: sessions.union(["Configuration"])), "\(file.lastPathComponent)")
+      #expect(found.isDisjoint(with: sessions), "\(file.lastPathComponent)")
     }
     for target in ["Redis", "RedisStore", "Peers"] {
       for file in try Self.sources(of: "Drivers/\(target)") {
@@ -131,9 +131,21 @@ import Testing
     }
   }
 
+  /// The caller gives each part its settings. So a part can be used without a file, and Configuration can read the
+  /// settings of all parts.
+  @Test func onlyTheProgramAndItsCompositionUseConfiguration() throws {
+    var users: Set<String> = []
+    for file in try Self.sources() {
+      guard Self.imports(in: try String(contentsOf: file, encoding: .utf8)).contains("Configuration") else { continue }
+      let path = file.path.split(separator: "/Sources/").last ?? ""
+      users.insert(String(path.prefix { $0 != "/" }))
+    }
+    #expect(users == ["Gateway", "drawbridge"])
+  }
+
   /// The code that decides about a shared store must also work with another engine than Redis.
   @Test func onlyTheRedisEngineUsesTheProtocolOfRedis() throws {
-    let engine = ["RedisLog", "RedisFlight", "RESPPart", "StoreScript", "RedisStoreSettings"]
+    let engine = ["RedisLog", "RedisFlight", "RESPPart", "StoreScript", "RedisStoreSettings", "SharedStoreSettings"]
     for file in try Self.sources(of: "Drivers/RedisStore") {
       guard !engine.contains(where: { file.lastPathComponent.hasPrefix($0) }) else { continue }
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

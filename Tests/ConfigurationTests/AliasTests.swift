@@ -1,4 +1,5 @@
 import ByteStreams
+import Sessions
 import Testing
 import Upstream
 import UpstreamSession

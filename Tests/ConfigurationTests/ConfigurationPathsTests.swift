@@ -1,4 +1,5 @@
 import Journal
+import Sessions
 import TLSEngine
 import Testing
 import Upstream

@@ -1,7 +1,9 @@
 import ByteStreams
 import Foundation
 import HTTPCodec
+import HTTPServer
 import Logging
+import Sessions
 import Testing
 import Upstream
 import UpstreamSession

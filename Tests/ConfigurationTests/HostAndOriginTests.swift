@@ -1,3 +1,4 @@
+import API
 import Testing
 
 @testable import Configuration
@@ -6,7 +7,7 @@ import Testing
 @Suite struct HostAndOriginTests {
   @Test(arguments: ["a.example", "A.EXAMPLE", "10.0.0.1", "[::1]", "[2001:db8::1]", "a_b"])
   func readsHostsWithoutPort(text: String) throws {
-    #expect(try load("http: {hosts: ['\(text)']}").settings.http.hosts == [text])
+    #expect(try load("http: {hosts: ['\(text)']}").settings.api.hosts == [text])
   }
 
   @Test(arguments: [" ", "a.example:80", "http://a.example", "a/b", "[::1", "[::1]:80", "*"])
@@ -17,7 +18,7 @@ import Testing
 
   @Test(arguments: ["https://app.example.org", "http://localhost:8080", "app+x://[::1]:1", "HTTPS://A"])
   func readsOrigins(text: String) throws {
-    #expect(try load("http: {origins: ['\(text)']}").settings.http.origins == [text])
+    #expect(try load("http: {origins: ['\(text)']}").settings.api.origins == [text])
   }
 
   @Test(arguments: [" ", "a.example", "http://", "http://a.example/", "http://a.example/path", "null", "*", "://a"])

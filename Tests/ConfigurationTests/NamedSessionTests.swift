@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Outbox
+import Sessions
 import Testing
 import Upstream
 import UpstreamProtocol

@@ -1,6 +1,7 @@
 import Foundation
 import Inbox
 import Profiles
+import Sessions
 import Testing
 import Upstream
 import UpstreamProtocol

@@ -2,6 +2,7 @@ import ByteStreams
 import Inbox
 import Logging
 import Outbox
+import Sessions
 import Testing
 import Upstream
 import UpstreamSession

@@ -1,5 +1,8 @@
+import API
 import ByteStreams
 import HTTPCodec
+import HTTPServer
+import Sessions
 import Testing
 import Upstream
 import UpstreamSession
@@ -52,8 +55,8 @@ import UpstreamSession
     #expect(settings.http.limits.requestLineBytes == 4096 && settings.session.upstream.lowWater == 32 << 10)
     #expect(settings.session.upstream.session.backoff.minimum == .milliseconds(50))
     #expect(settings.session.upstream.session.backoff.base == .milliseconds(50))
-    #expect(settings.delivery.wait == .seconds(10) && settings.delivery.limit == 3)
-    #expect(settings.delivery.answerBytes == 4096)
+    #expect(settings.api.delivery.wait == .seconds(10) && settings.api.delivery.limit == 3)
+    #expect(settings.api.delivery.answerBytes == 4096)
   }
 
   @Test func onlyTheLimitsThatAStrategyUsesAreCompared() {

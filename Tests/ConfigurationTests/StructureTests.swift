@@ -1,4 +1,5 @@
 import ByteStreams
+import Sessions
 import Upstream
 import UpstreamProtocol
 import JSONCodec

@@ -1,6 +1,7 @@
 import ByteStreams
 import HTTPCodec
 import JSONCodec
+import Sessions
 import Testing
 import UpstreamSession
 import WebSocketCodec

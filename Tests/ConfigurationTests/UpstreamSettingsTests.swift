@@ -1,8 +1,10 @@
 import ByteStreams
 import HTTPCodec
+import HTTPServer
 import Inbox
 import Outbox
 import ProxyCodec
+import Sessions
 import TLSEngine
 import Testing
 import Upstream

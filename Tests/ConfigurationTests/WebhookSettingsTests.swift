@@ -2,6 +2,7 @@ import ByteStreams
 import Consumers
 import HTTPCodec
 import Profiles
+import Sessions
 import Testing
 import Webhooks
 

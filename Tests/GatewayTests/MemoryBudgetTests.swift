@@ -1,7 +1,10 @@
+import API
 import HTTPCodec
+import HTTPServer
 import Inbox
 import Journal
 import Outbox
+import Sessions
 import Testing
 import Upstream
 import WebSocketCodec
@@ -67,7 +70,7 @@ import Webhooks
     // receipts.
     #expect(try bytes { _ in } == (64 << 20) + small)
     #expect(try bytes { $0.session.upstream.limits.messageBytes = 16 << 20 } == (96 << 20) + small)
-    #expect(try bytes { $0.http.batchMessages = 1_000_000 } == 384_000_000 + (64 << 10))
+    #expect(try bytes { $0.api.batchMessages = 1_000_000 } == 384_000_000 + (64 << 10))
     let base = try budget { $0.http.unsentBytes = 64 << 20 }
     let shared = try budget { settings in
       settings.http.unsentBytes = 64 << 20
@@ -83,7 +86,7 @@ import Webhooks
     #expect(try added { $0.http.managementConnections += 10 } == 10 * (6_656 + (64 << 10)))
     #expect(try added { $0.http.pendingBodyBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
-    #expect(try added { $0.http.idempotencyKeys += 10 } == 2_480)
+    #expect(try added { $0.api.idempotencyKeys += 10 } == 2_480)
     #expect(try added { $0.session.retention.bytes += 1_000 } == 1_000)
     #expect(try added { $0.session.upstream.outbox.maximumBytes += 8_000 } == 9_000)
     #expect(try added { $0.session.upstream.limits.messageBytes += 1_000 } == 1_000)
@@ -130,7 +133,7 @@ import Webhooks
   }
 
   @Test func hugeProductsDoNotOverflow() throws {
-    let budget = try budget(limit: 1, connections: .max) { $0.http.idempotencyKeys = .max }
+    let budget = try budget(limit: 1, connections: .max) { $0.api.idempotencyKeys = .max }
     #expect(budget.total == .max)
     #expect(budget.warning?.contains("8796093022207 MiB") == true)
   }

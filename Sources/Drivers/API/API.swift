@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import Forwarding
 import HTTPCodec
 import HTTPServer
@@ -68,8 +67,8 @@ package final class API: HTTPApplication {
     router = Router(table, common.sessions)
     access = RequestAccess(common.access, common.browsers, common.limiter)
     messageLimits = IncomingMessage.Limits(
-      bodyBytes: common.settings.http.bodyBytes, inflationRatio: common.settings.http.inflationRatio,
-      batchMessages: common.settings.http.batchMessages,
+      bodyBytes: common.http.bodyBytes, inflationRatio: common.settings.inflationRatio,
+      batchMessages: common.settings.batchMessages,
       wait: common.settings.delivery.wait, maximumWait: common.settings.delivery.maximumWait)
   }
 
@@ -330,7 +329,7 @@ package final class API: HTTPApplication {
   }
 
   package func refuse(_ refusal: HTTPServerRefusal, into response: inout Response) {
-    respond(with: Problem(refusal, common.settings.http), into: &response)
+    respond(with: Problem(refusal, common.http), into: &response)
   }
 
   /// Number of requests that have got no response yet. For tests.

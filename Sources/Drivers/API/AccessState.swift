@@ -1,5 +1,4 @@
 import Access
-import Configuration
 import HTTPServer
 import Host
 import Metrics
@@ -27,7 +26,7 @@ package final class AccessState: Sendable {
     _ registry: MetricsRegistry
   ) {
     isOpen = !settings.isConfigured
-    acceptsTokens = settings.tokens != nil || settings.jwt.keys != nil
+    acceptsTokens = settings.acceptsTokens
     self.openManagement = openManagement
     certificateRules = settings.certificates.map(CertificateGrants.Rule.init)
     refusals = RefusalMetrics(registry, isOpen: isOpen)

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 
@@ -15,7 +14,7 @@ package struct BrowserAccess: Sendable {
   let crossOrigin: CrossOrigin
 
   /// Reads `http.hosts` and `http.origins`.
-  package init(_ settings: GatewaySettings.HTTP) {
+  package init(_ settings: APISettings) {
     hosts = settings.hosts.map { Array($0.lowercased().utf8) }
     crossOrigin = CrossOrigin(settings)
   }

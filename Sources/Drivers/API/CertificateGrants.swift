@@ -1,5 +1,4 @@
 import Access
-import Configuration
 import TLSEngine
 
 /// The grants of client certificates, by the names in them. One per event loop.

@@ -1,5 +1,5 @@
 import ByteStreams
-import Configuration
+import HTTPServer
 import Host
 import Idempotency
 import Journal
@@ -13,7 +13,10 @@ import Upstream
 
 /// The state that the `API` objects of all event loops use. Thread-safe.
 package final class CommonState: Sendable {
-  let settings: GatewaySettings
+  let settings: APISettings
+  /// The settings of the server. The API applies its limit for bodies, and mentions others in problems.
+  let http: HTTPServerSettings
+  let storeSettings: StoreSettings
   let access: AccessState
   /// The rules for requests that browsers make for web pages of other origins.
   let browsers: BrowserAccess
@@ -61,16 +64,20 @@ package final class CommonState: Sendable {
   /// works.
   var storeProblem: Problem? { store.problem(showingReason: access.isOpen) }
 
+  /// - Parameter lease: the setting `store.lease`.
   package init(
-    _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
+    _ settings: APISettings, http: HTTPServerSettings, store: StoreSettings, lease: TimeSpan, access: AccessState,
+    sessions: SessionDirectory, lifecycle: Lifecycle,
     storeState: (@Sendable () -> StoreState)? = nil, registry: MetricsRegistry, managementConnections: Int,
     openConnections: Gauge,
     version: String, gateway: GatewayIdentity? = nil, reload: ReloadControl = ReloadControl(),
     forwardedIDs: Int = CommonState.forwardedIDs
   ) {
     self.settings = settings
+    self.http = http
+    storeSettings = store
     self.access = access
-    browsers = BrowserAccess(settings.http)
+    browsers = BrowserAccess(settings)
     limiter = RateLimiter(settings.limits, registry)
     self.sessions = sessions
     self.lifecycle = lifecycle
@@ -84,9 +91,9 @@ package final class CommonState: Sendable {
     metrics = APIMetrics(registry)
     // Without authentication, clients are distinguished by address, and many clients may have one address. So one
     // address may use all keys. The reserve protects clients with other addresses.
-    let keys = settings.http.idempotencyKeys
+    let keys = settings.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
-    storesKeys = settings.store.engine != .memory
+    storesKeys = store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerClient: share)))
     // Clients do not choose these ids, so no client is limited to a share of the table. The setting `limits` restricts
     // clients that send too much.
@@ -94,7 +101,7 @@ package final class CommonState: Sendable {
       IdempotencyTable(
         IdempotencyTable.Limits(
           keys: Reserve(maximum: forwardedIDs).limit, keysPerClient: forwardedIDs,
-          retention: PeerNetwork.Limits(lease: settings.sharedStore.lease).retention)))
+          retention: PeerNetwork.Limits(lease: lease).retention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 
 /// The CORS protocol of the Fetch standard. Pages of the origins in `http.origins` may send requests to the API and
@@ -16,7 +15,7 @@ package struct CrossOrigin: Sendable {
   /// The allowed origins, in lower case and without a path, as browsers send them: `https://app.example.org`.
   private let origins: [[UInt8]]
 
-  init(_ settings: GatewaySettings.HTTP) { origins = settings.origins.map { Array($0.lowercased().utf8) } }
+  init(_ settings: APISettings) { origins = settings.origins.map { Array($0.lowercased().utf8) } }
 
   /// The origin of the page that sends the request; nil if there is none, or if it is not allowed.
   func origin(of request: borrowing HTTPRequestHead) -> Origin? {

@@ -1,11 +1,10 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 
 extension Problem {
   /// The problem for a request that the server refuses itself, before the application gets it.
-  init(_ refusal: HTTPServerRefusal, _ settings: GatewaySettings.HTTP) {
+  init(_ refusal: HTTPServerRefusal, _ settings: HTTPServerSettings) {
     switch refusal {
     case .malformed(let error):
       self.init(

@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import HTTPServer
 import Metrics
 import Threading
@@ -82,7 +81,7 @@ final class RateLimiter: Sendable {
   private let countsAddresses: Bool
   private let refused: RefusalCounters
 
-  init(_ limits: GatewaySettings.Limits, _ registry: MetricsRegistry) {
+  init(_ limits: APISettings.Limits, _ registry: MetricsRegistry) {
     principals = Table(.principal, limits.principal)
     addresses = Table(.address, limits.address)
     var counted = limits.address

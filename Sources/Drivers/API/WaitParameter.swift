@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 
 /// How long a request may be held. The same rule applies to all requests that can wait.
@@ -60,7 +59,7 @@ enum WaitParameter {
 
   /// The longest possible wait of a request that another gateway validates.
   static func longest(
-    _ request: borrowing HTTPRequestHead, default standard: TimeSpan, _ settings: GatewaySettings.Delivery
+    _ request: borrowing HTTPRequestHead, default standard: TimeSpan, _ settings: APISettings.Delivery
   ) -> TimeSpan {
     var wait: TimeSpan?
     QueryParameter.forEachUnvalidated(of: request) { parameter, value in

@@ -8,6 +8,16 @@ import RouteNetlink
 /// Reports changes of this machine's network. If the kernel does not report changes, heartbeats still detect dead
 /// connections, but later.
 package final class NetworkWatcher: LoopTask {
+  /// Reactions to changes of this machine's network.
+  package struct Settings: Equatable, Sendable {
+    package enum Changes: String, CaseIterable, Sendable { case watch, ignore }
+
+    package var changes = Changes.watch
+    package var settle = TimeSpan.milliseconds(500)
+
+    package init() {}
+  }
+
   /// Maximum number of datagrams per turn, so that frequent changes do not delay the loop's connections.
   private static var datagramsPerTurn: Int { 64 }
 

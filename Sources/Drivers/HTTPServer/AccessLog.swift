@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Logging
 import Synchronization
 
@@ -8,7 +7,8 @@ import Synchronization
 /// Of the requests on management listeners, only requests to the API have lines. If all had lines, most lines would be
 /// about probes.
 package final class AccessLog: Sendable {
-  package typealias Mode = GatewaySettings.Log.Access
+  /// The requests of clients for which a line is written.
+  package enum Mode: String, CaseIterable, Sendable { case off, errors, all }
 
   private let logger: Logger
   private let index: Atomic<Int>

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 
 /// The timeouts and minimum rates of client connections, from the `http` settings. Each event loop has a copy without
 /// references, so that computing a deadline retains nothing.
@@ -19,7 +18,7 @@ struct ConnectionTimeouts {
   /// first, the sender could not know whether a request that was under way had been read.
   private static var peerIdle: TimeSpan { .seconds(20) }
 
-  init(_ settings: GatewaySettings.HTTP, for role: HTTPListener.Role = .client) {
+  init(_ settings: HTTPServerSettings, for role: HTTPListener.Role = .client) {
     idle = role == .peer ? max(settings.idleTimeout, Self.peerIdle) : settings.idleTimeout
     head = settings.headTimeout
     body = settings.bodyTimeout

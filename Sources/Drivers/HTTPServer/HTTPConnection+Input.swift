@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import Metrics
 import Reactor

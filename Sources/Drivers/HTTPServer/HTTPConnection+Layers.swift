@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Glibc
 import HTTPCodec
 import Host

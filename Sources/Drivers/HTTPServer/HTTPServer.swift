@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import Logging
 import Metrics
@@ -8,8 +7,7 @@ import Synchronization
 import Threading
 
 /// The part of an HTTP/1.1 server that its event loops have in common. It has no routes: each loop has an
-/// `HTTPApplication`. Its limits have the type of the module Configuration, since a second type would repeat their
-/// defaults.
+/// `HTTPApplication`.
 package final class HTTPServer: Sendable {
   /// Maximum numbers of open connections. Each role has its own limit, so that probes are accepted even when clients
   /// have used up their limit.
@@ -25,7 +23,7 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  let settings: GatewaySettings.HTTP
+  let settings: HTTPServerSettings
   let limits: HTTPLimits
   let logger: Logger
   let metrics: HTTPServerMetrics
@@ -64,7 +62,7 @@ package final class HTTPServer: Sendable {
   private let drainEnd = Locked<(@Sendable () -> Void)?>(nil)
 
   package init(
-    _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
+    _ settings: HTTPServerSettings, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
     certificate: CurrentCertificate? = nil, metrics: HTTPServerMetrics, preparationWait: TimeSpan? = nil
   ) {
     self.settings = settings

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Host
 import Inbox
 import Logging

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Host
 import Inbox
 import Logging
@@ -33,11 +32,11 @@ package enum CreationRefusal: Error, Sendable {
 /// counted towards the limits until its connection has ended.
 package final class CreatedSessions: Sendable {
   package struct Limits: Sendable {
-    package var settings: GatewaySettings.CreatedSessions
+    package var settings: CreatedSessionSettings
     /// The number of sessions for whose connections the limit on open files leaves enough descriptors.
     package var descriptors: Int
 
-    package init(_ settings: GatewaySettings.CreatedSessions = .init(), descriptors: Int = .max) {
+    package init(_ settings: CreatedSessionSettings = .init(), descriptors: Int = .max) {
       self.settings = settings
       self.descriptors = descriptors
     }

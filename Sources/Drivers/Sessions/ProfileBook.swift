@@ -1,4 +1,3 @@
-import Configuration
 import Inbox
 import Profiles
 import Replication

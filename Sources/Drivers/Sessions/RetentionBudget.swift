@@ -7,6 +7,9 @@ import Upstream
 /// Limits the memory of the pushes of all sessions and of the dead letters of created sessions, together. An append
 /// that exceeds the limit wakes the directory, which drops the oldest pushes of the largest sessions.
 package final class RetentionBudget: Sendable {
+  /// The default of the setting `delivery.total_bytes`.
+  package static let standardLimit = 512 << 20
+
   package let limit: Int
   /// The bytes of the consumers of created sessions, by owner. The limit is enough for 10,000 work-sharing consumers,
   /// or for 200,000 other consumers. A trim cannot free this memory.

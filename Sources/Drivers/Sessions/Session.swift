@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Consumers
 import Continuity
 import Dialing

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Inbox
 import Logging
 import Metrics

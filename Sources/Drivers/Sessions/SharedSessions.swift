@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Dialing
 import Host
 import Inbox

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Host
 import Reactor
+import Sessions
 import TLSEngine
 
 /// The gateway that a command uses, and the credentials for it.

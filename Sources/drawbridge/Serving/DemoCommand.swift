@@ -1,8 +1,10 @@
+import API
 import Configuration
 import DemoUpstream
 import Gateway
 import Host
 import Reactor
+import Sessions
 import Upstream
 import UpstreamProtocol
 import WebSocketCodec
@@ -59,7 +61,7 @@ enum DemoCommand {
     ]) {
       $0.session.upstream.url = url
       // The status page may show payloads, since they are payloads of the demo.
-      $0.status.payloads = true
+      $0.api.showsPayloads = true
       // The upstream echoes a request, so the reply has the id at the same place as the request.
       let conventions = $0.session.upstream.conventions
       if conventions.correlation == nil, conventions.kind == .websocket {

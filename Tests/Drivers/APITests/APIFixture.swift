@@ -10,6 +10,7 @@ import Inbox
 import Journal
 import Metrics
 import Reactor
+import RedisStore
 import Sessions
 import Testing
 import Threading
@@ -56,7 +57,7 @@ struct APIFixture {
     if let store { storeState = { store } }
     api = API(
       CommonState(
-        settings,
+        settings.api, http: settings.http, store: settings.store, lease: settings.sharedStore.lease,
         access: AccessState(
           settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: openManagement, registry),
         sessions: sessions, lifecycle: lifecycle, storeState: storeState,

@@ -264,7 +264,7 @@ import UpstreamProtocol
   @Test func aRefusedRequestIsCountedForItsAddress() throws {
     let api = try APIFixture {
       $0.authentication.certificates = [.init(name: "dns:me", scopes: ["receive"], sessions: ["*"], topics: ["*"])]
-      $0.limits.address.requests = RateLimit(2, per: .hours(1))
+      $0.api.limits.address.requests = RateLimit(2, per: .hours(1))
     }
     #expect(try response(api, "GET", "/v1/messages?wait=0").status == 401)
     #expect(try response(api, "GET", "/v1/messages?wait=0", as: nil, "Authorization: Basic YQ==\r\n").status == 401)

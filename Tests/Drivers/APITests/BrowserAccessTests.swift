@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import Reactor
@@ -13,7 +12,7 @@ import Testing
     host: String?, _ fields: String = "", on reach: HTTPListener.Reach = .loopback, hosts: [String] = [],
     origins: [String] = [], target: String = "/v1/messages", isSecure: Bool = false
   ) throws -> Problem.Kind? {
-    var settings = GatewaySettings().http
+    var settings = APISettings()
     settings.hosts = hosts
     settings.origins = origins
     let access = BrowserAccess(settings)
@@ -37,7 +36,7 @@ import Testing
   }
 
   @Test func anAcceptedHostIsAcceptedForThisListenerReachOnly() throws {
-    let access = BrowserAccess(GatewaySettings().http)
+    let access = BrowserAccess(APISettings())
     var accepted = AcceptedHost()
     func kind(_ host: String, _ reach: HTTPListener.Reach) throws -> Problem.Kind? {
       var connection = HTTPServerConnection()

@@ -4,6 +4,7 @@ import Foundation
 import HTTPCodec
 import HTTPServer
 import Reactor
+import Sessions
 import Testing
 import Upstream
 import UpstreamProtocol
@@ -45,7 +46,7 @@ import UpstreamProtocol
   }
 
   @Test func thePollTakesTheQueryParametersOfTheFileAndNoOthers() throws {
-    let settings = GatewaySettings().delivery
+    let settings = APISettings().delivery
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
     #expect(
       Set(declared) == [
@@ -108,7 +109,7 @@ import UpstreamProtocol
   }
 
   @Test func aReceiveTakesTheQueryParametersOfTheFileAndNoOthers() throws {
-    let settings = GatewaySettings().delivery
+    let settings = APISettings().delivery
     let declared = operations().first { $0.path.hasSuffix("/receive") }?.queryParameters ?? []
     #expect(declared == ["ack", "wait", "limit", "max_bytes"])
     let path = "/v1/consumers/workers/receive"
@@ -143,7 +144,7 @@ import UpstreamProtocol
   }
 
   @Test func theWaitIsTheShortestThatAnySideAllows() throws {
-    let settings = GatewaySettings().delivery
+    let settings = APISettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
       try withRequest("/v1/messages?\(query)", fields: fields) { try PollParameters($0, settings, for: nil).wait }
     }

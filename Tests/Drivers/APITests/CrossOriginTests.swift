@@ -11,7 +11,7 @@ import Testing
   private static let fields = "Origin: \(app)\r\nSec-Fetch-Site: cross-site\r\n"
 
   private func fixture() throws -> APIFixture {
-    try APIFixture { $0.http.origins = ["http://other.example", Self.app] }
+    try APIFixture { $0.api.origins = ["http://other.example", Self.app] }
   }
 
   /// Whether a page of the allowed origin can read the response.

@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import Testing
@@ -19,7 +18,7 @@ import Testing
     #expect(try connection.nextEvent() == .head)
     return RequestToForward(
       connection.request, rules, of: try api.session(), for: ForwardedClient(.open, from: .local), id: 1,
-      GatewaySettings().delivery)
+      APISettings().delivery)
   }
 
   @Test(arguments: ["wait=50", "w%61it=50", "%77ait=5%30", "wait=50&limit=1", "&limit=1&&wait=%350s"])
@@ -50,7 +49,7 @@ import Testing
   @Test func aWaitThatCannotBeParsedCountsAsTheLongest() throws {
     let call = MakeCall.route
     for query in ["wait=x", "w%61it=", "wait=1&wait=x"] {
-      #expect(try forwarded(query, to: call).time == GatewaySettings().delivery.maximumWait, "\(query)")
+      #expect(try forwarded(query, to: call).time == APISettings().delivery.maximumWait, "\(query)")
     }
     #expect(try forwarded("%FF=1&wait=50", to: call).time == IncomingCall.defaultWait)
   }

@@ -185,7 +185,7 @@ import UpstreamProtocol
   }
 
   @Test func aRefusalAtTheLimitOfKeysNamesTheSetting() throws {
-    let api = try APIFixture { $0.http.idempotencyKeys = 2 }
+    let api = try APIFixture { $0.api.idempotencyKeys = 2 }
     for key in ["a", "b"] { _ = try post(api, "x", key) }
     let refused = try post(api, "x", "c")
     #expect(refused.problem == "too-many-keys")
@@ -199,7 +199,7 @@ import UpstreamProtocol
   @Test(arguments: [StoreSettings.Engine.memory, StoreSettings.Engine.sqlite])
   func oneAddressCannotUseUpTheKeysOfAnotherAddress(engine: StoreSettings.Engine) throws {
     var api = try APIFixture {
-      $0.http.idempotencyKeys = 8
+      $0.api.idempotencyKeys = 8
       $0.store.engine = engine
     }
     func post(_ key: String, from address: UInt32) throws -> Received {

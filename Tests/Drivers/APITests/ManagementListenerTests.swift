@@ -100,7 +100,7 @@ import Testing
   // MARK: Limits
 
   @Test func requestsOfTheAPIAreCountedAndProbesAreNot() throws {
-    let api = try APIFixture { $0.limits.address.requests = RateLimit(2, per: .hours(1)) }
+    let api = try APIFixture { $0.api.limits.address.requests = RateLimit(2, per: .hours(1)) }
     #expect(try api.respond("GET", "/v1/session", "", .management).status == 200)
     #expect(try api.respond("GET", "/v1/session").status == 200)
     #expect(try api.respond("GET", "/v1/session", "", .management).problem == "too-many-requests")
@@ -193,7 +193,7 @@ import Testing
   }
 
   @Test func theFiguresCoverTheWholeGatewayAndNameNoSession() throws {
-    let api = try APIFixture(sessions: ["default", "market"]) { $0.status.payloads = true }
+    let api = try APIFixture(sessions: ["default", "market"]) { $0.api.showsPayloads = true }
     try api.push("push")
     _ = try api.post("message")
     let response = try api.respond("GET", "/", "Accept: application/json\r\n", .management)

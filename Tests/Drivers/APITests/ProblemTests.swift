@@ -18,8 +18,8 @@ import UpstreamProtocol
   private func example(of kind: Problem.Kind) throws -> Received {
     let api = try APIFixture { settings in
       settings.session.upstream.outbox.maximumMessages = 1
-      settings.http.batchMessages = 1
-      settings.http.idempotencyKeys = 1
+      settings.api.batchMessages = 1
+      settings.api.idempotencyKeys = 1
     }
     switch kind {
     case .protocolError: return try api.respond("GET /v1/session HTTP/1.1\r\n\r\n")
@@ -74,7 +74,7 @@ import UpstreamProtocol
       for index in 0..<1_000 { _ = try api.put("c\(index)", "") }
       return try api.put("other", "")
     case .tooManyRequests:
-      let limited = try APIFixture { $0.limits.address.requests = RateLimit(1, per: .hours(1)) }
+      let limited = try APIFixture { $0.api.limits.address.requests = RateLimit(1, per: .hours(1)) }
       _ = try limited.respond("GET", "/v1/session")
       return try limited.respond("GET", "/v1/session")
     case .sessionConflict: return try api.respond("DELETE", "/v1/sessions/default")

@@ -14,7 +14,7 @@ import Upstream
 /// The limits of each client, as shown in responses. The rates are so low that the duration of a test does not matter.
 @Suite struct RateLimitTests {
   private func limited(_ change: (inout RateTable.Limits) -> Void) throws -> APIFixture {
-    try APIFixture { change(&$0.limits.address) }
+    try APIFixture { change(&$0.api.limits.address) }
   }
 
   private func poll(_ api: APIFixture, _ fields: String = "") throws -> Received {
@@ -180,7 +180,7 @@ import Upstream
   // MARK: Failed authentication
 
   @Test func anAddressWithManyInvalidCredentialsIsRefusedBeforeTheirCheck() throws {
-    let api = try APIFixture { $0.limits.address.failures = RateLimit(2, per: .hours(1)) }
+    let api = try APIFixture { $0.api.limits.address.failures = RateLimit(2, per: .hours(1)) }
     let limiter = api.api.common.limiter
     let (attacker, other) = (ClientConnection(.ipv4(1)).origin, ClientConnection(.ipv4(2)).origin)
     for _ in 0..<2 {

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Foundation
 import HTTPCodec
 import Logging

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Dispatch
 import LoopbackSupport
 import Metrics

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Testing
 
 @testable import HTTPServer
@@ -7,7 +6,7 @@ import Testing
 @Suite struct ReaderPaceTests {
   private let start = MonotonicTime.zero + .seconds(1000)
   private var timeouts: ConnectionTimeouts {
-    var settings = GatewaySettings().http
+    var settings = HTTPServerSettings()
     settings.writeTimeout = .seconds(10)
     settings.writeMinimumRate = 100
     return ConnectionTimeouts(settings)

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import LoopbackSupport
 import Metrics
@@ -109,7 +108,7 @@ import Testing
   }
 
   @Test func thePhaseOfAConnectionDefinesItsDeadline() {
-    var settings = GatewaySettings().http
+    var settings = HTTPServerSettings()
     settings.idleTimeout = .seconds(75)
     settings.headTimeout = .seconds(10)
     settings.bodyTimeout = .seconds(30)

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Foundation
 import HTTPCodec
 import Host
@@ -239,9 +238,9 @@ final class ServedApplication {
 
   init(
     wait: TimeSpan = .seconds(50), log: Logger = Logger(level: .error, format: .json), access: AccessLog.Mode = .off,
-    preparationWait: TimeSpan? = nil, _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
+    preparationWait: TimeSpan? = nil, _ change: (inout HTTPServerSettings) -> Void = { _ in }
   ) throws {
-    var settings = GatewaySettings().http
+    var settings = HTTPServerSettings()
     // On a busy machine, minutes may pass between two steps of a test.
     settings.idleTimeout = .hours(1)
     change(&settings)

@@ -215,7 +215,7 @@ import WebSocketCodec
   @Test func connectionFieldsAreNotForwarded() throws {
     let echo = try echo()
     defer { echo.stop() }
-    let follower = try TestGateway(.at(echo.address), settings: { $0.http.origins = ["https://app.example"] })
+    let follower = try TestGateway(.at(echo.address), settings: { $0.api.origins = ["https://app.example"] })
     let response = try follower.request("GET", "/v1/session", "Origin: https://app.example\r\n")
     #expect(response.field("X-Hop") == nil && response.field("X-End") == "2")
     #expect(response.all("Content-Length") == ["2"] && response.all("Date").count == 1)
@@ -274,8 +274,8 @@ import WebSocketCodec
     settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
     settings.http.unsentBytes = 64 << 10
     settings.session.upstream.limits.messageBytes = 256 << 10
-    (settings.delivery.maximumAnswerBytes, settings.delivery.answerBytes) = (64 << 10, 64 << 10)
-    (settings.delivery.maximumLimit, settings.delivery.limit) = (1, 1)
+    (settings.api.delivery.maximumAnswerBytes, settings.api.delivery.answerBytes) = (64 << 10, 64 << 10)
+    (settings.api.delivery.maximumLimit, settings.api.delivery.limit) = (1, 1)
     let bytes = settings.peerResponseBytes
     let pair = try Pair(limits: { $0.responseBytes = bytes })
     #expect(try pair.holder.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#).status == 201)
@@ -284,10 +284,10 @@ import WebSocketCodec
     let received = try pair.follower.request("POST", "/v1/consumers/c/receive?limit=1")
     #expect(received.status == 200 && received.body.utf8.count > 6 * (256 << 10))
     #expect(received.body.utf8.count < bytes)
-    let lines = String(repeating: "1\n", count: settings.http.batchMessages)
+    let lines = String(repeating: "1\n", count: settings.api.batchMessages)
     let batch = try pair.follower.request(
       "POST", "/v1/messages?until=written&wait=0", "Content-Type: application/x-ndjson\r\n", lines)
-    #expect(batch.status == 202 && batch.body.utf8.count < settings.http.batchMessages * (384 - 64))
+    #expect(batch.status == 202 && batch.body.utf8.count < settings.api.batchMessages * (384 - 64))
   }
 
   /// Each response alone is within the limit. The peer withholds the last byte, so that several responses are
@@ -396,8 +396,8 @@ import WebSocketCodec
 
   @Test func theClientsGatewayCountsRequestsAndTheHolderCountsMessages() throws {
     let pair = try Pair(settings: {
-      $0.limits.address.requests = RateLimit(4, per: .hours(1))
-      $0.limits.address.messages = RateLimit(2, per: .hours(1))
+      $0.api.limits.address.requests = RateLimit(4, per: .hours(1))
+      $0.api.limits.address.messages = RateLimit(2, per: .hours(1))
     })
     let statuses = try (0..<3).map { _ in try pair.follower.request("POST", "/v1/messages", "", "x") }
     #expect(statuses.map(\.status) == [202, 202, 429])

@@ -10,6 +10,7 @@ import Inbox
 import LoopbackSupport
 import Metrics
 import Reactor
+import RedisStore
 import Synchronization
 import Testing
 import Threading

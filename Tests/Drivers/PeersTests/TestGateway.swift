@@ -10,6 +10,7 @@ import Logging
 import LoopbackSupport
 import Metrics
 import Reactor
+import RedisStore
 import Synchronization
 import Testing
 import Upstream
@@ -102,7 +103,7 @@ final class TestGateway {
       metrics: httpMetrics)
     access = AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry)
     let api = CommonState(
-      settings, access: access,
+      settings.api, http: settings.http, store: settings.store, lease: settings.sharedStore.lease, access: access,
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
       openConnections: httpMetrics.openConnections, version: "1.2.3",
       gateway: GatewayIdentity(id: id, address: peers.address.description), forwardedIDs: forwardedIDs)

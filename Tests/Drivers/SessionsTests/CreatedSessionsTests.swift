@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Consumers
 import Host
 import Inbox
@@ -28,7 +27,7 @@ import WebSocketCodec
       total: Int = 100, perOwner: Int = 10, idle: TimeSpan = .minutes(10), descriptors: Int = .max, loops: Int = 2,
       budget: RetentionBudget = RetentionBudget()
     ) throws {
-      var limits = GatewaySettings.CreatedSessions()
+      var limits = CreatedSessionSettings()
       limits.total = total
       limits.perOwner = perOwner
       limits.idleAfter = idle

@@ -1,6 +1,5 @@
 import ByteStreams
 import CFaults
-import Configuration
 import DemoUpstream
 import Foundation
 import Host

@@ -1,4 +1,3 @@
-import Configuration
 import Inbox
 import Logging
 import Metrics

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import DemoUpstream
 import Dialing
 import Foundation

@@ -76,7 +76,7 @@ final class SimulatedGateway: JournalHooks {
     let lifecycle = Lifecycle()
     lifecycle.enter(.serving)
     let commonState = CommonState(
-      settings,
+      settings.api, http: settings.http, store: settings.store, lease: settings.sharedStore.lease,
       access: AccessState(
         settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
       sessions: directory, lifecycle: lifecycle, registry: registry, managementConnections: 1,

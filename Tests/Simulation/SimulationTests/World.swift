@@ -4,6 +4,7 @@ import Configuration
 import Foundation
 import Journal
 import Outbox
+import Sessions
 import Submissions
 import TestSupport
 import Upstream

@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import Forwarding
 import HTTPCodec
 import HTTPServer
@@ -38,7 +37,7 @@ struct RequestToForward {
   /// - Parameter id: identifies the request among the requests of all gateways.
   init(
     _ request: borrowing HTTPRequestHead, _ rules: HolderRules, of session: Session, for client: ForwardedClient,
-    id: UInt128, _ delivery: GatewaySettings.Delivery
+    id: UInt128, _ delivery: APISettings.Delivery
   ) {
     self.session = session
     self.client = API.client(of: client.grant, at: client.origin)
@@ -136,7 +135,7 @@ extension API {
     let placement = request.session.placement
     if rules.repetition == .optional, placement.isShared, placement.place == .nowhere { return nil }
     guard let forwarded = requestToForward(head, rules, request, from: origin) else { return nil }
-    if head.framing != .none { body = RequestBody(head.framing, limit: common.settings.http.bodyBytes) }
+    if head.framing != .none { body = RequestBody(head.framing, limit: common.http.bodyBytes) }
     return forwarded
   }
 

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import Inbox
 
@@ -10,7 +9,7 @@ struct ReceiveParameters {
   private(set) var limit: Int
   private(set) var maxBytes: Int
 
-  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery) throws(Problem) {
+  init(_ request: borrowing HTTPRequestHead, _ settings: APISettings.Delivery) throws(Problem) {
     wait = WaitParameter.preference(of: request) ?? settings.wait
     limit = settings.limit
     maxBytes = settings.answerBytes

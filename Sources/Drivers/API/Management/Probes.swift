@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import Journal
@@ -59,7 +58,7 @@ enum ReadyProbe: ImmediateEndpoint {
     let sessions = common.sessions.all
     let unavailable = common.unavailableSessions
     let store = common.store
-    let redisProblem = common.settings.store.engine == .redis ? store.redisProblem : nil
+    let redisProblem = common.storeSettings.engine == .redis ? store.redisProblem : nil
     let problem: StaticString? =
       switch common.lifecycle.phase {
       case .starting: "starting"

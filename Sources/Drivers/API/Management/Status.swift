@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import Inbox
@@ -75,11 +74,11 @@ extension CommonState {
     output.append(",\"store\":")
     store.write(showingReason: access.isOpen, into: &output)
     output.append(",\"tokens\":")
-    output.append(settings.authentication.acceptsTokens ? "true" : "false" as StaticString)
+    output.append(access.acceptsTokens ? "true" : "false" as StaticString)
     output.append(",\"stream_heartbeat_seconds\":")
     output.append(seconds: settings.delivery.streamHeartbeat)
     output.append(",\"payloads\":")
-    output.append(settings.status.payloads ? "true" : "false" as StaticString)
+    output.append(settings.showsPayloads ? "true" : "false" as StaticString)
     output.append("}\n")
   }
 

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Events
 import HTTPServer
 import Journal

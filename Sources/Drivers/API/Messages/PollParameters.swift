@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import Events
 import HTTPCodec
 import Inbox
@@ -18,7 +17,7 @@ struct PollParameters {
   private(set) var streamFormat: StreamFormat?
 
   init(
-    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
+    _ request: borrowing HTTPRequestHead, _ settings: APISettings.Delivery,
     _ coding: HTTPAcceptedCodings = .identity, for grant: Grant?
   ) throws(Problem) {
     wait = settings.wait
@@ -70,7 +69,7 @@ struct PollParameters {
 
   /// Reads the other parameters of a stream.
   private mutating func readStream(
-    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+    _ request: borrowing HTTPRequestHead, _ settings: APISettings.Delivery
   ) throws(Problem) {
     for parameter in [QueryParameter.wait, .limit, .maxBytes] where options.given.contains(parameter) {
       throw Problem(
@@ -108,7 +107,7 @@ struct PollParameters {
   }
 
   private mutating func read(
-    _ parameter: QueryParameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
+    _ parameter: QueryParameter, _ value: Span<UInt8>, _ settings: APISettings.Delivery
   ) throws(Problem) {
     if parameter.isPosition, options.given.statesPosition {
       throw Problem(
@@ -186,7 +185,7 @@ struct PollParameters {
   }
 
   /// Parses `limit`, and lowers it to the maximum.
-  static func limit(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(Problem) -> Int {
+  static func limit(_ value: Span<UInt8>, _ settings: APISettings.Delivery) throws(Problem) -> Int {
     guard let limit = value.decimalValue(), limit > 0 else {
       throw Problem(
         .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
@@ -195,7 +194,7 @@ struct PollParameters {
   }
 
   /// Parses `max_bytes`, and lowers it to the maximum.
-  static func maxBytes(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(Problem) -> Int {
+  static func maxBytes(_ value: Span<UInt8>, _ settings: APISettings.Delivery) throws(Problem) -> Int {
     guard let bytes = value.decimalValue(), bytes > 0 else {
       throw Problem(
         .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")

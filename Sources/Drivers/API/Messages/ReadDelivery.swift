@@ -1,7 +1,6 @@
 import Access
 import ByteStreams
 import Calls
-import Configuration
 import Forwarding
 import HTTPCodec
 import HTTPServer

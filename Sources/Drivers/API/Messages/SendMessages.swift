@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import Forwarding
 import HTTPCodec
 import HTTPServer
@@ -159,7 +158,7 @@ extension API {
     case .full(let until):
       throw Problem(
         .tooManyKeys,
-        "\(common.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(common.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
+        "\(common.settings.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(common.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
         .retryAfter(Self.retryAfter(until, now)))
     }
   }
@@ -381,7 +380,7 @@ extension API {
     case .notStored(.full):
       return Problem(
         kind,
-        "more than \(ByteSize.format(common.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After"
+        "more than \(ByteSize.format(common.storeSettings.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After"
       )
     }
   }

@@ -1,4 +1,3 @@
-import Configuration
 import Access
 import ByteStreams
 import Consumers

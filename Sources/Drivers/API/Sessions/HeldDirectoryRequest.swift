@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import Metrics
@@ -137,8 +136,8 @@ extension API {
       }
       created.noteCreation(of: session)
       respond(withCreated: session, for: grant, at: now, into: &response)
-    case (.put, .tooMany): throw problem(.tooMany(limit: common.settings.createdSessions.total))
-    case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: common.settings.createdSessions.perOwner))
+    case (.put, .tooMany): throw problem(.tooMany(limit: created.limits.settings.total))
+    case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: created.limits.settings.perOwner))
     }
   }
 }

@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import HTTPCodec
 import HTTPServer
 import JSONCodec

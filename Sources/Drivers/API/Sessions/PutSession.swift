@@ -1,6 +1,5 @@
 import Access
 import ByteStreams
-import Configuration
 import Forwarding
 import HTTPCodec
 import HTTPServer

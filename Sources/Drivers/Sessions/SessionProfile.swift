@@ -19,7 +19,7 @@ package struct SessionProfile: Equatable, Sendable {
   /// The prefix of the profile's setting paths.
   package var pathPrefix: String { "profiles.\(name)." }
 
-  var urls: [URLTemplate] { (url.map { [$0] } ?? []) + fallbackURLs }
+  package var urls: [URLTemplate] { (url.map { [$0] } ?? []) + fallbackURLs }
 
   /// The settings of a session with these values, which `variables` has accepted.
   package func upstream(_ values: [String: String]) throws(VariableError) -> UpstreamSettings {

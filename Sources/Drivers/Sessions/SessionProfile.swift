@@ -56,7 +56,8 @@ package struct SessionProfile: Equatable, Sendable {
     } catch {
       throw VariableError("variable '\(error.variable)' \(error.expectation)")
     }
-    upstream.conventions = conventions
+    // Sessions without variables in messages use the conventions of the profile.
+    if conventions != upstream.conventions { upstream.conventions = conventions }
     return upstream
   }
 

@@ -52,7 +52,9 @@ package final class PreparedSettings: Sendable {
   /// The client identity: a digest of the values that identify this gateway to the server
   /// (`UpstreamSettings.isSameClient`). Every process computes the same digest from the same values, since the digest
   /// is stored and compared with the digest of a later process.
-  let client: [UInt8]
+  var client: [UInt8] { keptClient ?? value.client }
+  /// `client`, if it may be needed for many messages; nil if it is not.
+  private let keptClient: [UInt8]?
 
   private init(
     _ value: UpstreamSettings, _ declaration: (any ProtocolDeclaration)?, _ tlsContext: RefreshableTLSContext?
@@ -70,7 +72,7 @@ package final class PreparedSettings: Sendable {
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.tlsContext = tlsContext
-    client = value.client
+    keptClient = conventions.keptCaptures.isEmpty ? nil : value.client
   }
 
   private init(_ other: PreparedSettings, readURL: WebSocketURL) {
@@ -80,7 +82,7 @@ package final class PreparedSettings: Sendable {
     tlsContext = other.tlsContext
     declaration = other.declaration
     protocolPrototype = other.protocolPrototype
-    client = other.client
+    keptClient = other.client
   }
 
   /// These settings for a connection whose URL was read from `upstream.url.file` or `upstream.url.command`.

@@ -39,9 +39,16 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var proxyBypass = ProxyBypass()
   package var session = SessionSettings()
   package var outbox = OutboxSettings()
-  package var conventions = UpstreamConventions() {
-    didSet { applyConventions() }
+  package var conventions: UpstreamConventions {
+    _read { yield boxedConventions.value }
+    set {
+      boxedConventions.value = newValue
+      applyConventions()
+    }
   }
+  /// Most sessions have no conventions, and the sessions of a profile have the same conventions. They use one object.
+  private var boxedConventions = Self.noConventions
+  private static let noConventions = Boxed(UpstreamConventions())
   /// Whether each message of a client must be checked for subscriptions. Derived from `conventions` when they are set.
   package private(set) var keepsSubscriptions = false
   /// The hosts and addresses to which connections may lead, directly or by a redirection; nil for a configured session,

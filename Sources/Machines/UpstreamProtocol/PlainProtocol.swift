@@ -8,7 +8,11 @@ package struct PlainProtocol: UpstreamProtocol {
   /// If a message rejects the credentials, at most this many bytes of it are reported. They are enough for a sentence.
   private static var refusalTextLimit: Int { 256 }
 
-  private let conventions: UpstreamConventions
+  /// All connections with the same settings use one object.
+  private let boxedConventions: Boxed<UpstreamConventions>
+  private var conventions: UpstreamConventions {
+    _read { yield boxedConventions.value }
+  }
   package let capabilities: ProtocolCapabilities
   /// Values for the placeholders of templates.
   private var values = TemplateValues()
@@ -27,7 +31,7 @@ package struct PlainProtocol: UpstreamProtocol {
   private var captured: Captures?
 
   package init(_ conventions: UpstreamConventions) {
-    self.conventions = conventions
+    boxedConventions = Boxed(conventions)
     var capabilities: ProtocolCapabilities = conventions.examinesMessages ? .examination : []
     if conventions.server.match == nil { capabilities.insert(.anyMessageIsHeartbeat) }
     if let correlation = conventions.correlation, correlation.ids == .sequence {

@@ -236,6 +236,8 @@ package struct TemplateValues: Sendable {
 
   package init() {}
 
+  package var hasSecrets: Bool { !files.isEmpty || credential != nil }
+
   fileprivate func writeUUID(into output: inout ByteQueue) {
     var material = ByteQueue()
     for part in [UInt64(truncatingIfNeeded: random >> 64), UInt64(truncatingIfNeeded: random), uuids] {

@@ -34,7 +34,8 @@ final class UpstreamConnection: TurnEndTarget {
   private var reading: URLReading?
   /// The connection attempt; nil when the connection is open or discarded.
   private var attempt: ConnectionAttempt?
-  private(set) var secrets = TemplateValues()
+  /// The files and the credential that were read for this connection; nil if there are none.
+  private var secrets: Boxed<TemplateValues>?
   /// The application protocol; nil if every message is sent and passed on unchanged.
   let conversation: Conversation?
   private(set) var transport: Transport?
@@ -111,7 +112,9 @@ final class UpstreamConnection: TurnEndTarget {
 
   /// Hides this connection's secrets in texts of the upstream.
   var mask: SecretMask {
-    SecretMask(of: secrets, settings, url: url, proxy: proxy, captures: conversation?.state.captures ?? [:])
+    SecretMask(
+      of: secrets?.value ?? TemplateValues(), settings, url: url, proxy: proxy,
+      captures: conversation?.state.captures ?? [:])
   }
 
   /// Starts the attempt. If the URL must be read first, the owner decides with `located` whether the attempt follows.
@@ -146,7 +149,7 @@ final class UpstreamConnection: TurnEndTarget {
     guard !isDiscarded else { return }
     switch event {
     case .prepared(let values):
-      secrets = values
+      if conversation != nil || values.hasSecrets { secrets = Boxed(values) }
       conversation?.state.begin(connection: number, values)
       report(.prepared)
     case .advanced(let phase):

@@ -5,7 +5,9 @@ import UpstreamSession
 
 /// The acknowledgements of pushes that are not sent yet. With `acks: stored` of a Socket.IO upstream and with `when:
 /// stored` of `upstream.acknowledge`, an acknowledgement is sent when its push is stored, in the order of the pushes.
-struct DelayedAcknowledgements {
+///
+/// A session has this object only after it has received such a push.
+final class DelayedAcknowledgements {
   struct Acknowledgement {
     let frame: ProtocolFrame
     /// The namespace of the event; nil if the upstream has no namespaces.
@@ -23,8 +25,10 @@ struct DelayedAcknowledgements {
   /// The number of bytes at which reading pauses. 4,096 usual acknowledgements are smaller.
   static var byteLimit: Int { 1 << 20 }
 
-  private var queue = RingDeque(
-    filler: Acknowledgement(frame: ProtocolFrame(ByteString([])), namespace: nil, connection: .none))
+  private var queue = DelayedAcknowledgements.emptyQueue
+  private static var emptyQueue: RingDeque<Acknowledgement> {
+    RingDeque(filler: Acknowledgement(frame: ProtocolFrame(ByteString([])), namespace: nil, connection: .none))
+  }
   /// The number of acknowledgements without a ticket, which are the last in the queue.
   private var unnumbered = 0
   /// Bytes of the payloads.
@@ -33,7 +37,7 @@ struct DelayedAcknowledgements {
   var isEmpty: Bool { queue.isEmpty }
   var isFull: Bool { queue.count >= Self.limit || bytes >= Self.byteLimit }
 
-  mutating func append(_ frame: ProtocolFrame, of namespace: String?, on connection: Generation) {
+  func append(_ frame: ProtocolFrame, of namespace: String?, on connection: Generation) {
     queue.append(Acknowledgement(frame: frame, namespace: namespace, connection: connection))
     unnumbered += 1
     bytes += frame.payload.count
@@ -41,7 +45,7 @@ struct DelayedAcknowledgements {
 
   /// Called when all events have been passed on. Gives `ticket` to the acknowledgements that have no ticket. `ticket`
   /// is nil if no event has to be stored.
-  mutating func setTicket(_ ticket: JournalTicket?) {
+  func setTicket(_ ticket: JournalTicket?) {
     for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }
     unnumbered = 0
   }
@@ -51,7 +55,7 @@ struct DelayedAcknowledgements {
     return journal.outcome(of: ticket) == .stored
   }
 
-  mutating func takeFirst(ifStoredIn journal: any SessionJournal) -> Acknowledgement? {
+  func takeFirst(ifStoredIn journal: any SessionJournal) -> Acknowledgement? {
     guard isFirstStored(in: journal) else { return nil }
     let first = queue[queue.front]
     queue.removeFirst()
@@ -59,14 +63,14 @@ struct DelayedAcknowledgements {
     return first
   }
 
-  mutating func connectionEnded(_ connection: Generation) {
+  func connectionEnded(_ connection: Generation) {
     guard !queue.isEmpty else { return }
-    var rest = DelayedAcknowledgements()
-    for index in queue.front..<queue.end where queue[index].connection != connection {
-      rest.queue.append(queue[index])
-      rest.bytes += queue[index].frame.payload.count
-      if queue[index].ticket == nil { rest.unnumbered += 1 }
+    let all = queue
+    (queue, unnumbered, bytes) = (Self.emptyQueue, 0, 0)
+    for index in all.front..<all.end where all[index].connection != connection {
+      queue.append(all[index])
+      bytes += all[index].frame.payload.count
+      if all[index].ticket == nil { unnumbered += 1 }
     }
-    self = rest
   }
 }

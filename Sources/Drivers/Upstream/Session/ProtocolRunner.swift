@@ -25,9 +25,9 @@ final class ProtocolRunner {
   private var countedSubscriptions = 0
 
   /// The kept values that the store does not have yet, and the client identity (`PreparedSettings.client`) of the
-  /// connection that received the kept values.
+  /// connection that received the kept values. Empty if no values are kept.
   private var unstoredCaptures: Set<String> = []
-  private var client: [UInt8]
+  private var client: [UInt8] = []
 
   /// The journal of the session; nil if the session is not stored.
   private let journal: (any SessionJournal)?
@@ -37,7 +37,7 @@ final class ProtocolRunner {
     loop: LoopContext, logger: Logger, metrics: UpstreamMetrics
   ) {
     let settings = prepared.value
-    client = prepared.client
+    if !settings.conventions.keptCaptures.isEmpty { client = prepared.client }
     memory = ProtocolMemory(settings.conventions.subscriptions, salt: loop.entropy.next())
     self.journal = journal
     self.loop = loop

@@ -27,7 +27,7 @@ extension SessionDriver {
       dial, url: destination.url, destination.settings, metrics: metrics,
       flushesAfterEachMessage: sink.flushesAfterEachMessage, permission: handle.permission,
       mustPauseReading: handle.journal.map { [handle] journal in
-        { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }
+        { [weak self] in handle.mustPauseReading(journal) || self?.delayed?.isFull == true }
       },
       owner: self, loop: loop)
     delayedURL = nil

@@ -30,9 +30,9 @@ extension SessionDriver {
     case .flushed(let outcome):
       guard machine.sending == generation else { break }
       if let returned = outcome.returned { merger.sent(-returned.count) }
-      let correlation = settings.conventions.correlation
-      pump.flushed(
-        outcome, sent: settings.keepsSubscriptions ? { [runner] in runner.recordSent($0, correlation) } : nil)
+      let keepsSubscriptions = settings.keepsSubscriptions
+      let correlation = keepsSubscriptions ? settings.conventions.correlation : nil
+      pump.flushed(outcome, sent: keepsSubscriptions ? { [runner] in runner.recordSent($0, correlation) } : nil)
     case .written(let sequence):
       written(through: sequence)
     case .pong(let counter):

@@ -110,8 +110,7 @@ extension SessionDriver {
     guard let acknowledgement = push.acknowledgement else { return }
     let frame = ProtocolFrame(acknowledgement)
     guard handle.journal != nil else { return send(frame, on: connection.generation) }
-    delayed.append(frame, of: record.namespace.text(), on: connection.generation)
-    sendStoredAcknowledgements()
+    delay(frame, of: record.namespace.text(), on: connection.generation)
   }
 
   /// Acknowledges the push that was passed on last (`upstream.acknowledge`).
@@ -125,7 +124,14 @@ extension SessionDriver {
     guard acknowledgement.isAfterStoring, handle.journal != nil else {
       return send(acknowledgement.frame, on: connection.generation)
     }
-    delayed.append(acknowledgement.frame, of: nil, on: connection.generation)
+    delay(acknowledgement.frame, of: nil, on: connection.generation)
+  }
+
+  /// Sends an acknowledgement as soon as its event is stored.
+  private func delay(_ acknowledgement: ProtocolFrame, of namespace: String?, on generation: Generation) {
+    let delayed = delayed ?? DelayedAcknowledgements()
+    self.delayed = delayed
+    delayed.append(acknowledgement, of: namespace, on: generation)
     sendStoredAcknowledgements()
   }
 
@@ -138,7 +144,7 @@ extension SessionDriver {
   /// sent. When the store works again and has stored an event, its acknowledgement is sent if the connection is still
   /// open.
   func sendStoredAcknowledgements() {
-    guard let journal = handle.journal, !delayed.isEmpty else { return }
+    guard let journal = handle.journal, let delayed, !delayed.isEmpty else { return }
     // Events that the merger delays have no ticket yet.
     if !merger.isDelaying { delayed.setTicket(sink.lastTicket) }
     repeat {
@@ -157,7 +163,7 @@ extension SessionDriver {
 
   /// Resumes reading when the number of waiting acknowledgements has fallen. Each connection pauses again if it must.
   private func resumeReading() {
-    guard !delayed.isFull else { return }
+    guard delayed?.isFull != true else { return }
     notePausedReading()
     for connection in connections { connection.resumeReading() }
   }
@@ -281,7 +287,7 @@ extension SessionDriver {
 
   /// The connection has ended, so the acknowledgements of its pushes cannot be sent any more.
   func forgetAcknowledgements(of connection: UpstreamConnection) {
-    guard !delayed.isEmpty else { return }
+    guard let delayed, !delayed.isEmpty else { return }
     delayed.connectionEnded(connection.generation)
     resumeReading()
   }

@@ -53,8 +53,8 @@ final class SessionDriver {
   var hasWarnedOfPings = false
   /// Number of attempts in a row that have failed with a captured URL.
   var capturedURLFailures = 0
-  /// Acknowledgements that the upstream gets when its events are stored.
-  var delayed = DelayedAcknowledgements()
+  /// Acknowledgements that the upstream gets when its events are stored; nil before the first.
+  var delayed: DelayedAcknowledgements?
   /// Whether the journal contains continuations for another process.
   var hasStoredContinuations: Bool
   /// The event in the large message that is being handled; nil if it was passed on.

@@ -112,6 +112,8 @@ extension SettingSection {
         "ended.match", \.ended.match, .strictMatcher, "pushes that end a subscription"),
       subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in a push that ends a subscription"),
       subscriptions(
+        "replace", \.replacements, .replacements, "captured values in messages that are sent again"),
+      subscriptions(
         "entries", \.entries, .count(1...1_000_000), "maximum number of kept subscriptions"),
       subscriptions(
         "bytes", \.bytes, .size(1024...(1 << 30)), "maximum size of the messages and keys of kept subscriptions"),

@@ -34,7 +34,7 @@ struct StructureReader {
   static let jsonRPC = "jsonrpc"
   static let openingMembers: [ValueSchema.Member] = [
     .init("send", .text), .init("expect", matcherSchema), .init("refuse", strictMatcherSchema),
-    .init("resumed", strictMatcherSchema),
+    .init("resumed", strictMatcherSchema), .init("if_captured", .text), .init("unless_captured", .text),
     .init("timeout", .duration(.milliseconds(1)...(.longestParsable))),
   ]
   static var openingKeys: [String] { openingMembers.map(\.name) }
@@ -46,7 +46,9 @@ struct StructureReader {
   private static let templateLimit = 64 << 10
   /// Maximum number of rules for topics. Each may scan every message.
   private static let topicRuleLimit = 64
-  static let failureMembers: [ValueSchema.Member] = [.init("match", strictMatcherSchema), .init("cause", .text)]
+  static let failureMembers: [ValueSchema.Member] = [
+    .init("match", strictMatcherSchema), .init("cause", .text), .init("forget", .boolean),
+  ]
   /// Maximum number of failures. Each may scan every message.
   private static let failureLimit = 16
   /// Maximum number of forms of replies. Each may scan every message while a call waits.
@@ -288,7 +290,14 @@ struct StructureReader {
   }
 
   private func failure(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> UpstreamConventions.Failure {
-    let (match, cause) = try rule(node, key, Self.failureMembers, strictMatcher)
+    var (match, cause, forgets): (Matcher?, String, Bool) = (nil, "", false)
+    for (name, value) in try members(node, key, Self.failureMembers.map(\.name)) {
+      switch name {
+      case "match": match = try strictMatcher(value, "\(key).match")
+      case "cause": cause = try scalar(value, "\(key).cause")
+      default: forgets = try flag(value, "\(key).forget")
+      }
+    }
     let longest = UpstreamConventions.Failure.maximumCause
     guard let match, (1...longest).contains(cause.utf8.count) else {
       throw fail(
@@ -296,7 +305,7 @@ struct StructureReader {
         "'\(key)' needs 'match' and a 'cause' of 1 to \(longest) bytes, as in {match: {json: {/type: timeout}}, cause: the session has timed out}"
       )
     }
-    return UpstreamConventions.Failure(match: match, cause: cause)
+    return UpstreamConventions.Failure(match: match, cause: cause, forgetsCaptures: forgets)
   }
 
   // MARK: Acknowledgements
@@ -395,6 +404,20 @@ struct StructureReader {
     var rule = CaptureRule(name, source, match: match)
     (rule.isShown, rule.isKept) = (isShown, isKept)
     return rule
+  }
+
+  func replacements(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> [SubscriptionRules.Replacement] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    let replacements = try values(node, key).map { SubscriptionRules.Replacement($0.0, with: $0.1) }
+    guard replacements.count <= SubscriptionRules.Replacement.maximumCount else {
+      throw fail(node, "'\(key)' has more than \(SubscriptionRules.Replacement.maximumCount) places")
+    }
+    for replacement in replacements where !CaptureRule.isValid(name: replacement.capture) {
+      throw fail(node, "'\(replacement.capture)' is not valid for '\(key)': use the name of a captured value")
+    }
+    return replacements
   }
 
   private func flag(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Bool {
@@ -577,6 +600,15 @@ struct StructureReader {
       case "expect": message.expect = try matcher(value, "\(key).expect")
       case "refuse": message.refuse = try strictMatcher(value, "\(key).refuse")
       case "resumed": message.resumed = try strictMatcher(value, "\(key).resumed")
+      case "if_captured", "unless_captured":
+        guard message.condition == nil else {
+          throw fail(value, "'\(key)' must have only one of 'if_captured' and 'unless_captured'")
+        }
+        let capture = try scalar(value, "\(key).\(name)")
+        guard CaptureRule.isValid(name: capture) else {
+          throw fail(value, "'\(capture)' is not valid for '\(key).\(name)': use the name of a captured value")
+        }
+        message.condition = .init(capture: capture, isCaptured: name == "if_captured")
       default: message.timeout = try duration(value, "\(key).timeout")
       }
     }

@@ -54,6 +54,10 @@ enum StructureText {
       if let expect = message.expect { members.append(("expect", text(of: expect))) }
       if let refuse = message.refuse { members.append(("refuse", text(of: refuse))) }
       if let resumed = message.resumed { members.append(("resumed", text(of: resumed))) }
+      if let condition = message.condition {
+        let name = condition.isCaptured ? "if_captured" : "unless_captured"
+        members.append((name, PrintableText.quoted(condition.capture)))
+      }
       members.append(("timeout", message.timeout.text))
       return mapping(members)
     }
@@ -67,7 +71,9 @@ enum StructureText {
 
   static func text(of failures: [UpstreamConventions.Failure]) -> String {
     let items = failures.map {
-      mapping([("match", text(of: $0.match)), ("cause", PrintableText.quoted($0.cause))])
+      mapping(
+        [("match", text(of: $0.match)), ("cause", PrintableText.quoted($0.cause))]
+          + ($0.forgetsCaptures ? [("forget", "true")] : []))
     }
     return "[\(items.joined(separator: ", "))]"
   }
@@ -89,6 +95,10 @@ enum StructureText {
       return (rule.name, mapping(members))
     }
     return mapping(items)
+  }
+
+  static func text(of replacements: [SubscriptionRules.Replacement]) -> String {
+    mapping(replacements.map { (PrintableText.quoted($0.place.description), PrintableText.quoted($0.capture)) })
   }
 
   /// One place, or a list of places.

@@ -113,6 +113,14 @@ extension ValueFormat where Value == String? {
   }
 }
 
+extension ValueFormat where Value == [SubscriptionRules.Replacement] {
+  static var replacements: ValueFormat {
+    .structure(
+      "JSON pointers with the names of captured values, such as {/session_id: session}",
+      schema: .any([.text, .pairs(.text)]), read: StructureReader.replacements, format: StructureText.text(of:))
+  }
+}
+
 extension ValueFormat where Value == CapturedInterval? {
   static var capturedInterval: ValueFormat {
     .scalar(

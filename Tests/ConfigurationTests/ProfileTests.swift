@@ -24,6 +24,10 @@ import WebSocketCodec
           fallback_urls: ["wss://feed.example/b/{symbol}"]
           headers: {X-Symbol: "sym {symbol}"}
           on_open: [{send: '{"subscribe":"{symbol}","depth":{depth}}'}]
+          on_close: 'end {symbol}'
+          heartbeat:
+            client: {message: '{"beat":"{symbol}"}'}
+            server: {match: ping, reply: '{"pong":"{symbol}"}'}
         delivery: {messages: 7}
     """
 
@@ -37,6 +41,10 @@ import WebSocketCodec
     #expect(upstream.fields == [RequestField(name: "X-Symbol", value: "sym BTC")])
     let message = try #require(upstream.conventions.onOpen.first?.send)
     #expect(try message.rendered(with: TemplateValues()) == Array(#"{"subscribe":"BTC","depth":5}"#.utf8))
+    let (client, server) = (upstream.conventions.client.message, upstream.conventions.server.reply)
+    #expect(try client?.rendered(with: TemplateValues()) == Array(#"{"beat":"BTC"}"#.utf8))
+    #expect(try server?.rendered(with: TemplateValues()) == Array(#"{"pong":"BTC"}"#.utf8))
+    #expect(try upstream.conventions.onClose.first?.rendered(with: TemplateValues()) == Array("end BTC".utf8))
     #expect(upstream.connectionRules?.hosts.texts == ["feed.example"])
     #expect(upstream.session.endpoints.count == 2 && upstream.session.setup.count == 1)
   }

@@ -285,6 +285,34 @@ import WebSocketCodec
       "d.yaml:2:13: 'upstream.on_open[0]' has 'resumed' without 'expect': set 'expect' as well"
     ),
     (
+      "on_open: [{send: x, if_captured: a, unless_captured: a}]\n  capture: {a: {pointer: /a}}",
+      "d.yaml:2:56: 'upstream.on_open[0]' must have only one of 'if_captured' and 'unless_captured'"
+    ),
+    (
+      "on_open: [{send: x, if_captured: a b}]",
+      "d.yaml:2:36: 'a b' is not valid for 'upstream.on_open[0].if_captured': use the name of a captured value"
+    ),
+    (
+      "on_open: [{send: x, unless_captured: a}]",
+      "d.yaml:2:12: 'upstream.on_open' cannot be used: step 1 depends on 'a': set 'upstream.capture.a'"
+    ),
+    (
+      "failure: {match: a, cause: b, forget: maybe}",
+      "d.yaml:2:41: 'maybe' is not valid for 'upstream.failure.forget': use true or false"
+    ),
+    (
+      "subscriptions: {replace: {/a: b}}",
+      "d.yaml:2:28: 'upstream.subscriptions.replace' cannot be used: there is no rule for 'b': set 'upstream.capture.b'"
+    ),
+    (
+      "subscriptions: {replace: {a: b}}",
+      "d.yaml:2:29: 'a' is not a JSON pointer: it must begin with '/', as in /data/sequence"
+    ),
+    (
+      "subscriptions: {replace: {/a: b c}}",
+      "d.yaml:2:28: 'b c' is not valid for 'upstream.subscriptions.replace': use the name of a captured value"
+    ),
+    (
       "on_open: [{expect: a, resumed: {contains: c}}]",
       "d.yaml:2:34: 'upstream.on_open[0].resumed' must not use 'contains', since any text in a message could then trigger it: use text, prefix, json, json_prefix, json_has, graphql"
     ),
@@ -418,7 +446,9 @@ import WebSocketCodec
     }
     for url in [
       "wss://example.gg/", "wss://a.example:444/", "wss://badexample.gg/", "wss://a.example.gg.evil.org/",
-      "wss://127.0.0.1/", "wss://a.example.gg@evil.org/", "wss://10.0.0.6/", "wss://evil.org/?a.example.gg",
+      "wss://127.0.0.1/", "wss://[::ffff:10.0.0.5]/", "wss://[::1]/", "wss://evil-example.gg/", "wss://b%2eexample.gg/",
+      "wss://xn--example-9ta.gg/", "wss://a.example.gg.evil.org./", "wss://a.example.gg@evil.org/", "wss://10.0.0.6/",
+      "wss://evil.org/?a.example.gg",
     ] {
       #expect(try refusal(url, secure) == "its host is not in 'upstream.captured_hosts'")
       let parsed = try WebSocketURL(url)
@@ -440,9 +470,24 @@ import WebSocketCodec
     #expect(
       rules.refusal(of: .ipv4(0x7F00_0001))
         == "the address is loopback, which is refused unless 'upstream.captured_hosts' has it")
+    for text in [
+      "wss://b.example.gg\u{e9}/", "wss://\u{e9}.example.gg/", "wss://evil.org\\.example.gg/",
+      "wss://b.example.gg:99999/", "wss://b.example.gg/\0",
+    ] {
+      #expect(throws: WebSocketURLError.self, "\(text)") { try WebSocketURL(text) }
+    }
     for text in ["wss://a.example/\r\nX-Y: z", "wss://a.example/#f", "http://a.example/", "/resume", "", "wss://"] {
       #expect(throws: WebSocketURLError.self) { try WebSocketURL(text) }
     }
+  }
+
+  /// The path may contain a token.
+  @Test func thePathOfACapturedURLIsHidden() throws {
+    let configured = try WebSocketURL("wss://a.example/feed?v=10")
+    let captured = try WebSocketURL("wss://b.example/t0ken?key=s").withQuery(of: configured).withSecretPath
+    #expect(captured.redacted == "wss://b.example/***" && captured.target == "/t0ken?key=s")
+    let bare = try WebSocketURL("wss://b.example").withQuery(of: configured).withSecretPath
+    #expect(bare.redacted == "wss://b.example/" && bare.target == "/?v=10")
   }
 
   @Test func aVariableHasTheEffectOfTheFile() throws {

@@ -556,7 +556,8 @@ async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_fo
     assert request.headers["X-Key"] == "k3y-of-ours"
     assert "Authorization" not in request.headers
     await gateway.ready()
-    assert (await gateway.client().session())["upstream"] == f"{other.url}resume"
+    # The path may be a secret of the upstream, too.
+    assert (await gateway.client().session())["upstream"] == f"{other.url}***"
     # The store has the URL.
     await gateway.kill()
     gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", "127.0.0.1"), env=env)
@@ -568,9 +569,10 @@ async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_fo
     await gateway.ready()
     dropped = [record for record in gateway.records if "is not used" in record["message"]]
     assert [(record["captured"], record["reason"]) for record in dropped] == [
-        (f"{other.url}resume", "2 attempts have failed or brought no push")
+        (f"{other.url}***", "2 attempts have failed or brought no push")
     ]
     assert "t0k" not in gateway.output
+    assert "resume" not in gateway.output
 
 
 @pytest.mark.parametrize("end", ["redirects", "refuses", "closes"])
@@ -608,6 +610,12 @@ async def test_a_captured_url_that_does_not_work_does_not_block_the_configured_u
         ("ws://127.0.0.1:PORT/", "a.example", "its host is not in 'upstream.captured_hosts'"),
         ("ws://localhost:PORT/", "localhost", "2 attempts have failed"),
         ("ws://a.example@127.0.0.1:PORT/", "a.example", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://LOCALHOST.:PORT/", "'*.localhost'", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://LOCALHOST.:PORT/", "localhost", "2 attempts have failed"),
+        ("ws://[::1]:PORT/", "'*.example.gg'", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://[::ffff:127.0.0.1]:PORT/", "'10.0.0.1'", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://evil-example.gg:PORT/", "example.gg", "its host is not in 'upstream.captured_hosts'"),
+        ("ws://x@localhost:PORT/${credential}", "127.0.0.2", "its host is not in 'upstream.captured_hosts'"),
         ("http://127.0.0.1:PORT/", "127.0.0.1", "'http' is not a WebSocket scheme"),
         ("a secret text", "127.0.0.1", "no scheme"),
     ],
@@ -632,3 +640,119 @@ async def test_nothing_goes_to_a_captured_url_that_is_not_allowed(convention, ga
     assert dropped[0]["url"] == home.url
     assert not other.conversations
     assert "secret text" not in gateway.output
+
+
+async def test_a_redirection_from_a_captured_url_leads_only_to_hosts_that_are_allowed(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.hear()
+        if len(home.conversations) == 1:
+            await conversation.say(json.dumps({"next": f"{other.url}resume"}))
+        await listen(conversation)
+
+    def judge(connection, _request):
+        response = connection.respond(HTTPStatus.TEMPORARY_REDIRECT, "")
+        response.headers["Location"] = f"http://localhost:{private.port}/metadata?t0k"
+        return response
+
+    private = await convention(listen)
+    other = await convention(listen, process_request=judge)
+    home = await convention(converse)
+    gateway = await gateway_for(home, config=CAPTURED_URL.replace("HOSTS", "127.0.0.1"))
+    await gateway.client().collect(1, "earliest")
+    home.reset_connections()
+    await home.has_conversations(2)
+    await gateway.ready()
+    assert not private.conversations
+    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    assert [record["reason"] for record in dropped] == [
+        f"it redirects to ws://localhost:{private.port}/metadata: its host is not in 'upstream.captured_hosts'"
+    ]
+    assert "t0k" not in gateway.output
+
+
+async def test_a_captured_url_without_a_query_gets_the_configured_query(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.hear()
+        if len(home.conversations) == 1:
+            await conversation.say(json.dumps({"next": f"{home.url}resume"}))
+        await listen(conversation)
+
+    home = await convention(converse)
+    config = CAPTURED_URL.replace("HOSTS", "a.example")
+    gateway = await gateway_for(None, "--upstream", f"{home.url}?v=10&encoding=json", config=config)
+    await gateway.client().collect(1, "earliest")
+    home.reset_connections()
+    await home.has_conversations(2)
+    assert home.last.request.path == "/resume?v=10&encoding=json"
+    await gateway.ready()
+
+
+# -- Secrets ----------------------------------------------------------------------------------------------------------
+
+ENCODED = """
+upstream:
+  credential: {file: FOLDER/key, header: "Authorization: Basic ${base64:robot:${credential}}"}
+  on_open:
+    - send: '{"key":"${base64:${file:FOLDER/key}}","sign":"${hmac_sha256_hex:${file:FOLDER/key}:${now}}"}'
+      expect: ok
+"""
+
+
+async def test_encoded_secrets_are_hidden(convention, gateway_for, tmp_path):
+    async def converse(conversation):
+        login = json.loads(await conversation.hear())
+        basic = conversation.request.headers["Authorization"]
+        sent.extend([login["key"], login["sign"], basic.split()[1]])
+        await conversation.close(4000, f"not {login['key']}")
+
+    sent = []
+    (tmp_path / "key").write_text("a key of ours")
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=ENCODED.replace("FOLDER", str(tmp_path)), ready=False)
+
+    async def failure():
+        return (await gateway.client().session())["last_failure"]
+
+    await eventually(failure, what="the attempt fails")
+    assert "not ***" in await failure()
+    await upstream.has_conversations(2)
+    await gateway.stop()
+    assert len(sent) >= 6
+    assert all(text not in gateway.output for text in sent)
+
+
+# -- Subscriptions ----------------------------------------------------------------------------------------------------
+
+SUBSCRIBING = """
+upstream:
+  capture: {session: {match: {json: {/type: welcome}}, pointer: /session}}
+  on_open: [{expect: {json: {/type: welcome}}}]
+  subscriptions:
+    add: {match: {json: {/type: subscribe}}, key: /topic}
+    replace: {/session: session}
+"""
+
+
+async def test_subscriptions_have_the_values_of_their_connection(convention, gateway_for):
+    async def converse(conversation):
+        count = len(upstream.conversations)
+        session = {} if count == 2 else {"session": f's"{count}'}
+        await conversation.say(json.dumps({"type": "welcome", **session}))
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=SUBSCRIBING)
+    await gateway.client().accepted('{"type":"subscribe","session":"s\\"1","topic":"a"}')
+    await gateway.client().accepted('{"type":"subscribe","topic":"b"}')
+    await upstream.has_heard(2)
+    # The second connection has no value.
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    assert await upstream.has_heard(1) == ['{"type":"subscribe","topic":"b"}']
+    await gateway.logs(lambda record: "is not sent again" in record["message"], what="a warning")
+    upstream.reset_connections()
+    await upstream.has_conversations(3)
+    assert await upstream.has_heard(2) == [
+        '{"type":"subscribe","session":"s\\"3","topic":"a"}',
+        '{"type":"subscribe","topic":"b"}',
+    ]

@@ -3,6 +3,8 @@ import HTTPCodec
 /// A `ws:` or `wss:` URL (RFC 6455 §3): an `http:` or `https:` URL with another scheme.
 package struct WebSocketURL: Hashable, Sendable {
   private var http: HTTPURL
+  /// Whether the path may be secret, because the upstream has sent the URL.
+  package private(set) var hasSecretPath = false
 
   package var isSecure: Bool { http.isSecure }
   /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
@@ -35,6 +37,18 @@ package struct WebSocketURL: Hashable, Sendable {
   /// This URL without credentials.
   package var withoutCredentials: WebSocketURL { with(credentials: nil) }
 
+  /// This URL with the query of another URL, unless it has its own query.
+  package func withQuery(of other: WebSocketURL?) throws(WebSocketURLError) -> WebSocketURL {
+    guard let other, !target.contains("?") else { return self }
+    return try WebSocketURL(text + other.target.drop { $0 != "?" })
+  }
+
+  package var withSecretPath: WebSocketURL {
+    var url = self
+    url.hasSecretPath = true
+    return url
+  }
+
   package func hasSameOrigin(as other: WebSocketURL) -> Bool {
     isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
   }
@@ -46,7 +60,11 @@ package struct WebSocketURL: Hashable, Sendable {
   package var text: String { "ws" + http.text.dropFirst(4) }
 
   /// The URL for logs and responses: without credentials and query, which may contain tokens.
-  package var redacted: String { "ws" + http.origin.dropFirst(4) + target.prefix { $0 != "?" } }
+  /// A path that may be secret is hidden.
+  package var redacted: String {
+    let path = target.prefix { $0 != "?" }
+    return "ws" + http.origin.dropFirst(4) + (hasSecretPath && path != "/" ? "/***" : path)
+  }
 
   /// Host in lower case and port: the key for limits per host.
   package var server: String { "\(host.lowercased()):\(port)" }

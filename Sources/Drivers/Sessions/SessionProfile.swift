@@ -52,6 +52,8 @@ package struct SessionProfile: Equatable, Sendable {
         conventions.acknowledgements[index] = UpstreamConventions.Acknowledgement(
           match: own.match, send: try own.send.replacing(values), when: own.moment)
       }
+      conventions.client.message = try conventions.client.message?.replacing(values)
+      conventions.server.reply = try conventions.server.reply?.replacing(values)
       try conventions.replaceInProtocols(values)
     } catch {
       throw VariableError("variable '\(error.variable)' \(error.expectation)")

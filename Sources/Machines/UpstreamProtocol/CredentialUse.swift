@@ -95,6 +95,14 @@ extension UpstreamConventions {
         problems.append((use.key, "'${capture:\(name)}' has no rule: set 'upstream.capture.\(name)'"))
       }
     }
+    for (index, step) in onOpen.enumerated() {
+      guard let condition = step.condition, !names.contains(condition.capture) else { continue }
+      problems.append(
+        ("on_open", "step \(index + 1) depends on '\(condition.capture)': set 'upstream.capture.\(condition.capture)'"))
+    }
+    for name in Set(subscriptions.replacements.map(\.capture)).subtracting(names).sorted() {
+      problems.append(("subscriptions.replace", "there is no rule for '\(name)': set 'upstream.capture.\(name)'"))
+    }
     if let name = client.intervalCapture?.capture, !names.contains(name) {
       problems.append(
         ("heartbeat.client.interval_from", "there is no rule for '\(name)': set 'upstream.capture.\(name)'"))

@@ -8,8 +8,8 @@ package enum MessageMeaning: Equatable, Sendable {
   case setupResponse
   /// The upstream rejects the credentials.
   case refusal
-  /// The connection has become useless, for this cause.
-  case failure(String)
+  /// The connection has become useless.
+  case failure(UpstreamConventions.Failure)
   /// A heartbeat sent by the upstream.
   case heartbeat
   /// The response to a heartbeat that the gateway sent.
@@ -24,7 +24,7 @@ extension UpstreamConventions {
       if let expect = step.expect, expect.matches(payload) { return .setupResponse }
       if let refuse = step.refuse, refuse.matches(payload) { return .refusal }
     }
-    for failure in failures where failure.match.matches(payload) { return .failure(failure.cause) }
+    for failure in failures where failure.match.matches(payload) { return .failure(failure) }
     if let match = server.match, match.matches(payload) { return .heartbeat }
     if let expect = client.expect, expect.matches(payload) { return .heartbeatResponse }
     return .push

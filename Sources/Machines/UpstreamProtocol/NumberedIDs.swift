@@ -47,11 +47,12 @@ package struct NumberedIDs: Sendable {
   // MARK: Messages to the upstream
 
   /// Returns the range of the id in a client's message, and the number that replaces it; nil if the message stays as it
-  /// is.
-  mutating func number(_ message: Span<UInt8>) -> (range: Range<Int>, number: UInt32)? {
+  /// is. `isCall`: whether the message is the request of a call. A message of `POST /v1/messages` may have an id of the
+  /// same form, which its client chose.
+  mutating func number(_ message: Span<UInt8>, isCall: Bool) -> (range: Range<Int>, number: UInt32)? {
     guard let range = correlation.request.find(in: message) else { return nil }
     let token = message.extracting(range)
-    let call = CallID(token: token)
+    let call = isCall ? CallID(token: token) : nil
     let isNumber = ASCII.isDigit(token[0]) || token[0] == UInt8(ascii: "-")
     // A client's response to a request of the upstream repeats the upstream's id.
     guard call != nil || isNumber, !correlation.isDistinctReply(message) else { return nil }

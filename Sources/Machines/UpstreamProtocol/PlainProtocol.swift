@@ -29,6 +29,10 @@ package struct PlainProtocol: UpstreamProtocol {
   private var pending: ProtocolEvent?
   /// nil if no values are captured.
   private var captured: Captures?
+  /// The encoded texts that were rendered last, oldest first.
+  package private(set) var encodedTexts: [[UInt8]] = []
+  /// Maximum number of these texts. Each message has only a few.
+  private static var encodedTextLimit: Int { 32 }
 
   package init(_ conventions: UpstreamConventions) {
     boxedConventions = Boxed(conventions)
@@ -55,7 +59,7 @@ package struct PlainProtocol: UpstreamProtocol {
     awaitedStep = nil
     if first == 0 { captured?.begin(with: memory.captures) }
     for step in first..<max(first, conventions.onOpen.count) {
-      if let template = conventions.onOpen[step].send {
+      if let template = conventions.onOpen[step].send, !skips(step) {
         do throws(TemplateError) {
           prepared[step] = try render(template, memory, now: now)
         } catch {
@@ -66,8 +70,21 @@ package struct PlainProtocol: UpstreamProtocol {
     }
   }
 
+  /// Whether the condition of a setup step does not hold.
+  package func skips(_ step: Int) -> Bool {
+    guard step < conventions.onOpen.count, let condition = conventions.onOpen[step].condition else { return false }
+    return (captured?.values[condition.capture] != nil) != condition.isCaptured
+  }
+
+  /// A skipped step that resumes does not resume.
+  package mutating func skipSetup(step: Int) -> ProtocolEvent {
+    // The response to a later step may already be awaited.
+    if awaitedStep == step { awaitedStep = nil }
+    return conventions.onOpen[step].resumed == nil ? .none : Self.stateLost
+  }
+
   package mutating func beginSetup(step: Int) -> [ProtocolFrame] {
-    awaitedStep = conventions.onOpen[step].expect == nil ? nil : step
+    awaitedStep = conventions.onOpen[step].expect == nil || skips(step) ? nil : step
     let kind = conventions.onOpen[step].send?.kind ?? .text
     return prepared.removeValue(forKey: step).map { [ProtocolFrame($0, kind)] } ?? []
   }
@@ -107,8 +124,8 @@ package struct PlainProtocol: UpstreamProtocol {
     case .refusal:
       let text = payload.extracting(first: Self.refusalTextLimit).text()
       return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
-    case .failure(let cause):
-      return .ended("the upstream ended the session: \(cause)")
+    case .failure(let failure):
+      return .ended("the upstream ended the session: \(failure.cause)", forgetsCaptures: failure.forgetsCaptures)
     case .heartbeat:
       if conventions.server.reply != nil { values.triggeringMessage = [UInt8](copying: payload) }
       return .heartbeat
@@ -131,6 +148,10 @@ package struct PlainProtocol: UpstreamProtocol {
       return .setupResponse
     }
     pending = .setupResponse
+    return Self.stateLost
+  }
+
+  private static var stateLost: ProtocolEvent {
     var news = ProtocolNews()
     news.isStateLost = true
     return .news(news)
@@ -167,9 +188,9 @@ package struct PlainProtocol: UpstreamProtocol {
   // MARK: Numbered ids
 
   package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
-    guard kind.isText, let (range, number) = numberedIDs?.number(payload) else {
+    guard kind.isText, let (range, number) = numberedIDs?.number(payload, isCall: isCall) else {
       write(MessageParts(payload), kind)
       return .written
     }
@@ -233,6 +254,11 @@ package struct PlainProtocol: UpstreamProtocol {
     if memory.cursor == nil, let initial = conventions.cursor.initial {
       values.cursor = try initial.rendered(with: values)
     }
-    return ByteString(try template.rendered(with: values))
+    let message = ByteString(try template.rendered(with: values))
+    for text in template.encodedTexts(with: values) where !encodedTexts.contains(text) {
+      if encodedTexts.count >= Self.encodedTextLimit { encodedTexts.removeFirst() }
+      encodedTexts.append(text)
+    }
+    return message
   }
 }

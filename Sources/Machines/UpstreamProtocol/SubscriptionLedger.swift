@@ -24,6 +24,23 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var remove = Rule()
   /// A message of the upstream that reports the end of a subscription.
   package var ended = Rule()
+
+  /// Values of a message that are replaced when it is sent again.
+  package struct Replacement: Hashable, Sendable {
+    package let place: JSONPointer
+    /// The name of the captured value that is written in place of the value.
+    package let capture: String
+
+    package init(_ place: JSONPointer, with capture: String) {
+      self.place = place
+      self.capture = capture
+    }
+
+    /// Maximum number of replacements. Each may scan every message.
+    package static let maximumCount = 8
+  }
+
+  package var replacements: [Replacement] = []
   /// Maximum number of stored subscriptions, without the reserve (`Reserve`). One client may have all of them.
   package var entries = 1_024
   /// Maximum total size of the messages and keys of the stored subscriptions, in bytes, without the reserve.

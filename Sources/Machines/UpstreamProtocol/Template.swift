@@ -117,6 +117,21 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
+  /// The values of the placeholders that encode or sign a text, such as `${base64:…}`. These texts usually contain
+  /// secrets, and an upstream may repeat their encoded form in a message for operators.
+  package func encodedTexts(with values: TemplateValues) -> [[UInt8]] {
+    var result: [[UInt8]] = []
+    Self.visit(pieces) { piece in
+      switch piece {
+      case .digest, .base64, .hmac:
+        var text = ByteQueue()
+        if (try? Self.render([piece], values, into: &text)) != nil { result.append(text.copyBytes()) }
+      default: break
+      }
+    }
+    return result
+  }
+
   // MARK: Filling in
 
   /// Appends the message. Appends nothing if it throws.

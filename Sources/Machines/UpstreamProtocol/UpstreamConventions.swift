@@ -38,9 +38,24 @@ package struct UpstreamConventions: Equatable, Sendable {
     /// Matches the responses by which the upstream reports that it has resumed and no push is missing; nil if the step
     /// does not resume.
     package var resumed: Matcher?
+    /// The captured value on which the step depends; nil if the step is always executed.
+    package var condition: Condition?
     package var timeout = TimeSpan.seconds(10)
 
     package init() {}
+
+    /// A step without its condition is skipped: nothing is sent, and no response is expected.
+    package struct Condition: Hashable, Sendable {
+      /// The name of the captured value.
+      package let capture: String
+      /// Whether the step needs the value. If false, the step is executed only without the value.
+      package let isCaptured: Bool
+
+      package init(capture: String, isCaptured: Bool) {
+        self.capture = capture
+        self.isCaptured = isCaptured
+      }
+    }
   }
 
   /// A heartbeat that the gateway sends.
@@ -74,10 +89,13 @@ package struct UpstreamConventions: Equatable, Sendable {
     package let match: Matcher
     /// The meaning of the message, for operators.
     package let cause: String
+    /// Whether the kept values are of no use either.
+    package let forgetsCaptures: Bool
 
-    package init(match: Matcher, cause: String) {
+    package init(match: Matcher, cause: String, forgetsCaptures: Bool = false) {
       self.match = match
       self.cause = cause
+      self.forgetsCaptures = forgetsCaptures
     }
 
     /// Maximum size of a cause, in bytes.

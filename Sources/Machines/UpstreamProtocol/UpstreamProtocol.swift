@@ -21,7 +21,10 @@ package protocol UpstreamProtocol: Sendable {
   /// Returns the messages of a setup step, whose response is expected from now on.
   mutating func beginSetup(step: Int) -> [ProtocolFrame]
 
-  /// Stops expecting the response to an optional setup step. Returns the resulting changes.
+  /// Whether a setup step is skipped, because its condition does not hold.
+  func skips(_ step: Int) -> Bool
+
+  /// Stops expecting the response to an optional setup step, or skips a step. Returns the resulting changes.
   mutating func skipSetup(step: Int) -> ProtocolEvent
 
   /// Returns the messages to send before a close frame of the gateway.
@@ -51,9 +54,9 @@ package protocol UpstreamProtocol: Sendable {
   mutating func ping(_ counter: UInt64?) -> StaticString?
 
   /// Encodes an outgoing message, and passes the resulting WebSocket messages to `write`, in order
-  /// (`ProtocolCapabilities.encoding`).
+  /// (`ProtocolCapabilities.encoding`). `isCall`: whether the message is the request of a call.
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult
 
   /// The numbers of the calls that `encode` has written since the last call of this function
@@ -77,6 +80,9 @@ package protocol UpstreamProtocol: Sendable {
   /// (`ProtocolCapabilities.captures`)
   mutating func takeCaptureNews() -> CaptureNews?
 
+  /// The encoded texts in the last messages of the gateway, which may contain secrets.
+  var encodedTexts: [[UInt8]] { get }
+
   /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
   /// an offset cannot be restored (`ProtocolCapabilities.continuations`).
   var continuations: [String: Continuation] { get }
@@ -86,6 +92,7 @@ extension UpstreamProtocol {
   package mutating func begin(connection: UInt64, _ secrets: TemplateValues) {}
   package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {}
   package mutating func beginSetup(step: Int) -> [ProtocolFrame] { [] }
+  package func skips(_ step: Int) -> Bool { false }
   package mutating func skipSetup(step: Int) -> ProtocolEvent { .none }
   package mutating func lastMessages(
     _ memory: ProtocolMemory, now: Int64
@@ -103,7 +110,7 @@ extension UpstreamProtocol {
   }
   package mutating func ping(_ counter: UInt64?) -> StaticString? { nil }
   package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
     write(MessageParts(payload), kind)
     return .written
@@ -117,6 +124,7 @@ extension UpstreamProtocol {
   ) throws(TemplateError) -> PushAcknowledgement? { nil }
   package var captures: [String: CapturedValue] { [:] }
   package mutating func takeCaptureNews() -> CaptureNews? { nil }
+  package var encodedTexts: [[UInt8]] { [] }
   package var continuations: [String: Continuation] { [:] }
 }
 
@@ -146,7 +154,7 @@ package enum ProtocolEvent: Equatable, Sendable {
   indirect case denied(ProtocolRefusal)
   /// The server closes the connection normally, ends a required namespace, or reports that the connection has become
   /// useless.
-  indirect case ended(String)
+  indirect case ended(String, forgetsCaptures: Bool = false)
   /// These calls can no longer get a reply.
   case callsEnded([UInt64])
   /// A violation of the protocol: the connection is closed with 1002.

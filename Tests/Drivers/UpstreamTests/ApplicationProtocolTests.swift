@@ -110,7 +110,7 @@ private struct TwoPartProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable
   }
 
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
     write(MessageParts(Array("begin".utf8).span), .text)
     write(MessageParts(payload), kind)

@@ -58,7 +58,7 @@ struct UpperCaseProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
   }
 
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
     write(MessageParts(Array(payload.text().uppercased().utf8).span), kind)
     return .written

@@ -127,6 +127,16 @@ import UpstreamProtocol
     #expect(spoken.takeCaptureNews() == nil)
   }
 
+  @Test func refusesInvalidUTF8() throws {
+    var (conventions, memory) = (UpstreamConventions(), memory)
+    let source = ValueSource([.text(after: TextPattern("M "), isPrefix: true, until: nil)])
+    conventions.captures = [CaptureRule("x", source)]
+    var spoken = PlainProtocol(conventions)
+    let message: [UInt8] = Array("M a".utf8) + [0xFF]
+    #expect(spoken.receive(message.span, kind: .binary, &memory) == .push)
+    #expect(spoken.takeCaptureNews()?.refused["x"] == .notUTF8 && spoken.captures.isEmpty)
+  }
+
   @Test func capturesFromMatchingMessagesOnly() throws {
     var conventions = UpstreamConventions()
     conventions.captures = [try rule("x", "/x", match: #"{"a""#)]
@@ -180,6 +190,113 @@ import UpstreamProtocol
     #expect(value("MESSAGE\nid:1\ndestination:/q\n\nx\ndestination:y\n") == text("/q"))
     #expect(value("MESSAGE\r\ndestination:/q\r\n\r\n") == text("/q"))
     #expect(value("tick") == text("") && value("tic") == .none && value("") == .none)
+  }
+
+  @Test func aValueIsNotExpandedAgain() throws {
+    for place in [#"{"id":"${capture:x}"}"#, "SUB ${capture:x}", "<a>${capture:x}</a>", "${base64:${capture:x}}"] {
+      for value in ["${file:/etc/passwd}", "${env:HOME}", "${credential}", "${capture:y}", "$${", "{variable}"] {
+        let message = try rendered(place, after: #"{"y":"other"}"#, #"{"x":"\#(value)"}"#)
+        let expected = place.replacing(#"${base64:${capture:x}}"#, with: Base64.encode(Array(value.utf8).span))
+          .replacing("${capture:x}", with: value)
+        #expect(message == expected || message?.contains("would change the message") == true, "\(value)")
+      }
+    }
+  }
+
+  @Test func aStepMayDependOnAValue() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = [try rule("x", "/x", isKept: true)]
+    conventions.onOpen = [.init(), .init(), .init()]
+    for (index, text) in ["resume ${capture:x}", "login", "end"].enumerated() {
+      conventions.onOpen[index].send = try Template(text, in: .opening, environment: [:])
+      conventions.onOpen[index].expect = Matcher([.prefix("ok")])
+    }
+    conventions.onOpen[0].resumed = Matcher([.text("ok resumed")])
+    conventions.onOpen[0].condition = .init(capture: "x", isCaptured: true)
+    conventions.onOpen[1].condition = .init(capture: "x", isCaptured: false)
+    try check(conventions, [:], sent: [nil, "login", "end"])
+    let kept = ["x": CapturedValue(Array("s".utf8), isText: true)]
+    try check(conventions, kept, sent: ["resume s", nil, "end"])
+  }
+
+  @Test func aSkippedStepDoesNotEndTheWaitForALaterStep() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = [try rule("x", "/x", isKept: true)]
+    conventions.onOpen = [.init(), .init()]
+    conventions.onOpen[0].condition = .init(capture: "x", isCaptured: true)
+    conventions.onOpen[1].send = try Template("login", in: .opening, environment: [:])
+    conventions.onOpen[1].expect = Matcher([.prefix("ok")])
+    var spoken = PlainProtocol(conventions)
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(spoken.beginSetup(step: 0).isEmpty && spoken.skips(0))
+    #expect(content(spoken.beginSetup(step: 1).first) == "login")
+    _ = spoken.skipSetup(step: 0)
+    #expect(spoken.awaitedStep == 1)
+  }
+
+  /// Expects these setup messages; nil for a step that is skipped.
+  private func check(
+    _ conventions: UpstreamConventions, _ kept: [String: CapturedValue], sent: [String?]
+  ) throws {
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    memory.captures = kept
+    for step in sent.indices {
+      try spoken.prepareSetup(from: step, memory, now: 0)
+      let message = content(spoken.beginSetup(step: step).first)
+      #expect(message == sent[step])
+      let isSkipped = sent[step] == nil
+      #expect(spoken.skips(step) == isSkipped)
+      #expect(spoken.awaitedStep == (isSkipped ? nil : step))
+      if isSkipped {
+        // Without the first step, the service has not resumed.
+        var expected = ProtocolEvent.none
+        if step == 0 {
+          var news = ProtocolNews()
+          news.isStateLost = true
+          expected = .news(news)
+        }
+        let event = spoken.skipSetup(step: step)
+        #expect(event == expected)
+      }
+    }
+  }
+
+  @Test func aFailureMayForgetTheValues() {
+    var conventions = UpstreamConventions()
+    conventions.failures = [
+      .init(match: Matcher([.text("bye")]), cause: "b"),
+      .init(match: Matcher([.text("gone")]), cause: "g", forgetsCaptures: true),
+    ]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    #expect(receive("bye", &spoken, &memory) == .ended("the upstream ended the session: b"))
+    #expect(receive("gone", &spoken, &memory) == .ended("the upstream ended the session: g", forgetsCaptures: true))
+  }
+
+  @Test func writesValuesIntoMessagesThatAreSentAgain() throws {
+    var rules = SubscriptionRules()
+    rules.replacements = [
+      .init(try #require(JSONPointer("/session_id")), with: "x"), .init(try #require(JSONPointer("/a/b")), with: "y"),
+    ]
+    let number = CapturedValue(Array("7".utf8), isText: false)
+    let values = ["x": number, "y": CapturedValue(Array("\"".utf8), isText: true)]
+    func replaced(_ text: String, _ kind: MessageKind = .text) throws -> String {
+      let sent = try rules.replacing(ByteString(Array(text.utf8)), kind: kind, with: values)
+      return sent.bytes.text()
+    }
+    let message = #"{"session_id": 12345, "a":{"b":null,"c":"$"}}"#
+    #expect(try replaced(message) == #"{"session_id": 7, "a":{"b":"\"","c":"$"}}"#)
+    for text in [#"{"c":1}"#, "session_id", #"{"session_id":"#, "[]", ""] {
+      #expect(try replaced(text) == text)
+    }
+    #expect(try replaced(message, .binary) == message)
+    #expect(throws: TemplateError.noCapture("x")) {
+      try rules.replacing(ByteString(Array(message.utf8)), kind: .text, with: [:])
+    }
+    // A place inside of another place.
+    rules.replacements = [
+      .init(try #require(JSONPointer("/a")), with: "x"), .init(try #require(JSONPointer("/a/b")), with: "y"),
+    ]
+    #expect(try replaced(#"{"a":{"b":1},"c":2}"#) == #"{"a":7,"c":2}"#)
   }
 
   @Test func limitsTheIntervalsOfHeartbeats() throws {

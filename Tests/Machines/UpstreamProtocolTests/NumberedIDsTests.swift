@@ -15,9 +15,9 @@ import Testing
   }
 
   /// The message as it is sent.
-  private func sent(_ text: String, _ ids: inout NumberedIDs) -> String {
+  private func sent(_ text: String, _ ids: inout NumberedIDs, isCall: Bool = true) -> String {
     let bytes = Array(text.utf8)
-    guard let (range, number) = ids.number(bytes.span) else { return text }
+    guard let (range, number) = ids.number(bytes.span, isCall: isCall) else { return text }
     return String(decoding: bytes[..<range.lowerBound], as: UTF8.self) + "\(number)"
       + String(decoding: bytes[range.upperBound...], as: UTF8.self)
   }
@@ -31,6 +31,14 @@ import Testing
     #expect(ids.next() == 4)
     #expect(sent(request(second), &ids) == #"{"jsonrpc":"2.0","id":5,"method":"m"}"#)
     #expect(call(#"{"id":5,"result":1}"#, &ids) == second && call(#"{"id":1,"error":{}}"#, &ids) == first)
+  }
+
+  /// A client may choose an id of the form that the gateway gives to calls.
+  @Test func messagesThatAreNoCallsAreNotNumberedAsCalls() {
+    var ids = NumberedIDs(correlation)
+    #expect(sent(request(first), &ids, isCall: false) == request(first))
+    #expect(sent(request(second), &ids, isCall: false) == #"{"jsonrpc":"2.0","id":1,"method":"m"}"#)
+    #expect(ids.takeAssigned().isEmpty && call(#"{"id":1,"result":1}"#, &ids) == nil)
   }
 
   @Test(arguments: [

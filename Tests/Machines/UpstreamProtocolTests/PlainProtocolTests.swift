@@ -223,7 +223,8 @@ import UpstreamProtocol
 
   private func encoded(_ text: String, _ spoken: inout PlainProtocol) -> String {
     var output = ByteQueue()
-    let result = spoken.encode(Array(text.utf8).span, kind: .text) { parts, _ in parts.append(to: &output) }
+    let result = spoken.encode(Array(text.utf8).span, kind: .text, isCall: true) { parts, _ in parts.append(to: &output)
+    }
     #expect(result == .written)
     return output.bytes.text()
   }

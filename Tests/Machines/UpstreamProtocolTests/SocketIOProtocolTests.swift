@@ -100,7 +100,7 @@ struct Talk {
   mutating func encode(_ parts: EventParts) -> (EncodingResult, [String]) {
     var frames: [String] = []
     let record = parts.record
-    let result = spoken.encode(record.span, kind: .text) { parts, kind in
+    let result = spoken.encode(record.span, kind: .text, isCall: false) { parts, kind in
       var payload = ByteQueue()
       parts.append(to: &payload)
       frames.append(kind.isText ? payload.bytes.text() : "\([UInt8](copying: payload.bytes))")
@@ -265,7 +265,7 @@ private func text(_ bytes: ByteString?) -> String? {
       event.attachments = []
       event.arguments = [UInt8](repeating: UInt8(ascii: "1"), count: 50)
       #expect(talk.encode(event).0 == .tooLarge)
-      #expect(talk.spoken.encode(Array("hello".utf8).span, kind: .text) { _, _ in } == .notConnected)
+      #expect(talk.spoken.encode(Array("hello".utf8).span, kind: .text, isCall: false) { _, _ in } == .notConnected)
     }
   }
 

@@ -75,6 +75,23 @@ import Testing
     }
   }
 
+  /// An upstream may repeat an encoded secret in a message for operators.
+  @Test func listsItsEncodedTexts() throws {
+    var values = TemplateValues()
+    values.files["/key"] = Array("secret".utf8)
+    values.now = 5
+    let source =
+      "a ${base64:user:${file:/key}} ${json:${hmac_sha256_hex:${file:/key}:${now}}} ${sha256_base64:${base64:x}} ${now}"
+    let message = try Template(source, in: .opening, environment: [:])
+    let text = String(decoding: try message.rendered(with: values), as: UTF8.self)
+    let encoded = message.encodedTexts(with: values).map { String(decoding: $0, as: UTF8.self) }
+    #expect(encoded.count == 4 && encoded[0] == "dXNlcjpzZWNyZXQ=" && encoded[3] == "eA==")
+    #expect(text == "a \(encoded[0]) \(encoded[1]) \(encoded[2]) 5")
+    // A text without its values is left out.
+    let other = try Template("${base64:${credential}}", in: .opening, environment: [:])
+    #expect(other.encodedTexts(with: values).isEmpty)
+  }
+
   @Test func aUUIDIsTheSameInOneMessage() throws {
     let texts = try (0..<4).map { number in
       try render("${uuid} ${base64:${uuid}}", in: number < 2 ? .heartbeat : .field) {

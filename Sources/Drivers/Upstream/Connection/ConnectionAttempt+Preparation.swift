@@ -13,6 +13,7 @@ extension ConnectionAttempt {
   /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, and the files of
   /// `upstream.tls`.
   func prepare() async throws(AttemptError) {
+    values.now = loop.wallClock
     values.random = UInt128(loop.entropy.next()) << 64 | UInt128(loop.entropy.next())
     let deadline = loop.now + settings.fileTimeout
     for path in settings.conventions.files.sorted() {

@@ -18,8 +18,6 @@ extension ConnectionAttempt {
   func setTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
     guard let declaration = preparedSettings.declaration else { return }
     do throws(TemplateError) {
-      var values = values
-      values.now = loop.wallClock
       request.target = try declaration.target(request.target, settings.isConfigured(url) ? values : nil)
     } catch {
       throw .failed(

@@ -22,6 +22,8 @@ final class Conversation {
   private let form: PayloadForm
   /// Whether the log says that an acknowledgement cannot be created.
   var hasWarnedOfAcknowledgement = false
+  /// Whether a message of the upstream has ended the use of the captured values.
+  var hasForgottenCaptures = false
 
   /// Returns nil if the settings name no protocol above WebSocket, in which case messages are sent and passed on
   /// unchanged.

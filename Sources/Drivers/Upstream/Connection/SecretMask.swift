@@ -58,7 +58,7 @@ extension SecretMask {
   /// The secrets of one connection, including its attempt.
   init(
     of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL?, proxy: ProxyURL?,
-    captures: [String: CapturedValue] = [:]
+    captures: [String: CapturedValue] = [:], encodedTexts: [[UInt8]] = []
   ) {
     var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
     if let credential = values.credential {
@@ -73,6 +73,8 @@ extension SecretMask {
       else { continue }
       secrets.append(String(decoding: value.content, as: UTF8.self))
     }
+    let header = settings.conventions.credential.header?.encodedTexts(with: values) ?? []
+    secrets += (header + encodedTexts).map { String(decoding: $0, as: UTF8.self) }
     // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {
       secrets.append(field.value)
@@ -84,6 +86,7 @@ extension SecretMask {
       secrets += [pair, Base64.encode(Array(pair.utf8).span)]
       secrets += pair.split(separator: ":", maxSplits: 1).dropFirst().map(String.init)
     }
+    if let url, url.hasSecretPath { secrets.append(String(url.target.prefix { $0 != "?" }.dropFirst())) }
     for parameter in (url?.target ?? "").drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
       let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
       secrets.append(String(value))

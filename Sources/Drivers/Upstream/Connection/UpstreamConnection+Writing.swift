@@ -102,7 +102,9 @@ extension UpstreamConnection {
       return send(PriorityMessage(.setup, kind: kind, payload: payload))
     }
     var numbered = ByteQueue()
-    _ = conversation.state.encode(payload.bytes, kind: kind) { parts, _ in parts.append(to: &numbered) }
+    _ = conversation.state.encode(payload.bytes, kind: kind, isCall: true) { parts, _ in
+      parts.append(to: &numbered)
+    }
     return send(PriorityMessage(.setup, kind: kind, payload: ByteString(numbered.copyBytes())))
   }
 
@@ -142,7 +144,8 @@ extension UpstreamConnection {
     var rejected: [(UInt64, DeliveryReason)] = []
     for message in messages {
       let start = transport.end
-      let result = conversation.state.encode(message.payload.bytes, kind: message.kind) { parts, kind in
+      let result = conversation.state.encode(message.payload.bytes, kind: message.kind, isCall: message.reportsEnd) {
+        parts, kind in
         guard parts.content.count >= LargeSlice.smallest, let content = message.payload.slice(of: parts.content) else {
           return socket.sendMessage(kind, parts, using: &loop.entropy, into: &transport.output)
         }

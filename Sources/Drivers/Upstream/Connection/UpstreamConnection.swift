@@ -114,7 +114,7 @@ final class UpstreamConnection: TurnEndTarget {
   var mask: SecretMask {
     SecretMask(
       of: secrets?.value ?? TemplateValues(), settings, url: url, proxy: proxy,
-      captures: conversation?.state.captures ?? [:])
+      captures: conversation?.state.captures ?? [:], encodedTexts: conversation?.state.encodedTexts ?? [])
   }
 
   /// Starts the attempt. If the URL must be read first, the owner decides with `located` whether the attempt follows.

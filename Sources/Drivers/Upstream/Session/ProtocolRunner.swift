@@ -116,6 +116,11 @@ final class ProtocolRunner {
     return isSent
   }
 
+  /// Whether a setup step that was begun is skipped.
+  func skips(_ step: Int, on connection: UpstreamConnection) -> Bool {
+    connection.conversation?.state.skips(step) == true
+  }
+
   /// The description of a setup timeout, with the name of the setting that caused it.
   func setupTimeoutText(_ settings: PreparedSettings) -> String {
     let step = settings.step(lastAwaited.step)
@@ -145,7 +150,7 @@ final class ProtocolRunner {
     case acknowledged(ProtocolReply)
     case pong(UInt64?)
     /// The upstream has announced that it ends the connection.
-    case ended(String)
+    case ended(String, forgetsCaptures: Bool)
     case callsEnded([UInt64])
     indirect case news(ProtocolNews)
     case nothing
@@ -235,7 +240,7 @@ final class ProtocolRunner {
       let text = connection.mask.applied(to: refusal.text, isCut: refusal.isCut)
       return .refused(
         AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, "\(refusal.sentence)\(text)"))
-    case .ended(let reason): return .ended(reason)
+    case .ended(let reason, let forgetsCaptures): return .ended(reason, forgetsCaptures: forgetsCaptures)
     case .callsEnded(let ids): return .callsEnded(ids)
     case .violation(let reason):
       let name = connection.preparedSettings.declaration?.name ?? "the protocol"
@@ -313,8 +318,11 @@ final class ProtocolRunner {
 
   /// Keeps the values that outlive the connection.
   func keep(_ values: [String: CapturedValue], _ settings: PreparedSettings) {
+    let kept = settings.value.conventions.keptCaptures
+    // Without kept values, the client identity is computed each time it is read.
+    guard !kept.isEmpty else { return }
     client = settings.client
-    for name in settings.value.conventions.keptCaptures {
+    for name in kept {
       guard let value = values[name], value != memory.captures[name] else { continue }
       memory.captures[name] = value
       if journal != nil { unstoredCaptures.insert(name) }
@@ -422,8 +430,22 @@ final class ProtocolRunner {
       case .notSent:
         handle(memory.subscriptions.drop(entry))
         return false
-      case .taken: return connection.sendAgain(entry.payload, entry.kind)
+      case .taken: return sendAgain(entry, on: connection)
       }
+    }
+  }
+
+  private func sendAgain(_ entry: SubscriptionLedger.Entry, on connection: UpstreamConnection) -> Bool {
+    let rules = memory.subscriptions.rules
+    guard !rules.replacements.isEmpty else { return connection.sendAgain(entry.payload, entry.kind) }
+    do throws(TemplateError) {
+      let captures = connection.conversation?.state.captures ?? [:]
+      return connection.sendAgain(try rules.replacing(entry.payload, kind: entry.kind, with: captures), entry.kind)
+    } catch {
+      logger.warning(
+        "a subscription is not sent again on this connection ('upstream.subscriptions.replace')",
+        [.text("reason", error.description)])
+      return false
     }
   }
 

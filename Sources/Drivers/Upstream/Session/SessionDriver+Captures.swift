@@ -42,13 +42,25 @@ extension SessionDriver {
   /// Keeps the values of a connection for later connections with the same client identity. After a reload, the
   /// predecessor of a hand-over may have another client identity.
   func keepCaptures(of connection: UpstreamConnection) {
-    guard let conversation = connection.conversation, conversation.can(.captures),
+    guard let conversation = connection.conversation, conversation.can(.captures), !conversation.hasForgottenCaptures,
       connection.settings.isSameClient(as: settings)
     else { return }
     runner.keep(conversation.state.captures, connection.preparedSettings)
     // While two connections deliver pushes, an earlier push may still be delayed, and the values must not be stored
     // together with it. In this case, `storeCaptures` stores them later.
     if handle.journal != nil, !merger.isOverlapping { sink.remembers(runner.takeUnstoredCaptures()) }
+  }
+
+  /// Forgets the kept values, since the upstream says that they are of no more use. Later messages of the connection do
+  /// not bring them back. While another connection sends, the values in use are the values of that connection.
+  func forgetCaptures(of connection: UpstreamConnection) {
+    connection.conversation?.hasForgottenCaptures = true
+    guard machine.sending == nil || machine.sending == connection.generation,
+      connection.settings.isSameClient(as: settings)
+    else { return }
+    // Values that are still to be stored come first, or the store would have them again.
+    storeCaptures()
+    runner.forgetCaptures()
   }
 
   /// Stores the kept values that were not stored together with a push.
@@ -70,6 +82,7 @@ extension SessionDriver {
     let reason: String
     do throws(WebSocketURLError) {
       let url = try WebSocketURL(String(decoding: value.content, as: UTF8.self)).withoutCredentials
+        .withQuery(of: configured).withSecretPath
       guard let refusal = settings.refusal(ofCapturedURL: url) else {
         // A server gets the credentials that are configured for it.
         return url.with(credentials: settings.urls.first { $0.hasSameOrigin(as: url) }?.credentials)
@@ -105,6 +118,15 @@ extension SessionDriver {
     }
   }
 
+  /// Returns whether a redirection is followed. If a captured URL redirects to a URL that could not be captured itself,
+  /// the captured URL is dropped, and the next attempt leads to the configured URL.
+  func permitsRedirection(of connection: UpstreamConnection, to url: WebSocketURL) -> Bool {
+    guard connection.hasCapturedURL, let refusal = settings.refusal(ofCapturedURL: url) else { return true }
+    dropCapturedURL(because: "it redirects to \(url.redacted): \(refusal)")
+    connection.hasCapturedURL = false
+    return false
+  }
+
   private func dropCapturedURL(because reason: String) {
     guard let name = settings.capturedURL, let value = runner.keptCaptures[name] else { return }
     dropCapturedURL(name, value, because: reason, settings.urls.first)
@@ -116,7 +138,8 @@ extension SessionDriver {
     capturedURLFailures = 0
     runner.forgetCapture(name)
     // A text that is not a URL may be any secret.
-    let shown = (try? WebSocketURL(String(decoding: value.content, as: UTF8.self)))?.redacted ?? "not a URL"
+    let url = try? WebSocketURL(String(decoding: value.content, as: UTF8.self)).withSecretPath
+    let shown = url?.redacted ?? "not a URL"
     logger.warning(
       "a URL of the upstream is not used; the next attempt goes to the configured URL",
       [

@@ -51,6 +51,13 @@ extension SessionDriver {
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
+      guard permitsRedirection(of: connection, to: url) else {
+        forget(connection)
+        let report = AttemptReport(
+          .upgrading, .network,
+          "redirected from a URL of the upstream to \(url.redacted), which 'upstream.captured_hosts' does not allow")
+        return fail(connection, report)
+      }
       isRedirectedFromCapturedURL = connection.hasCapturedURL
       connection.hasCapturedURL = false
       forget(connection)
@@ -226,7 +233,9 @@ extension SessionDriver {
     case .pong(let counter):
       machine.heartbeatResponseReceived(generation)
       if let counter { pongReceived(connection, counter) }
-    case .ended(let reason):
+    case .ended(let reason, let forgetsCaptures):
+      // The next attempt, which may begin at once, must not use the values.
+      if forgetsCaptures { forgetCaptures(of: connection) }
       isEnding = true
       defer { isEnding = false }
       status.withExplanation(reason) {

@@ -86,10 +86,23 @@ extension SessionDriver {
     logger.warning(
       "the setup continues without an optional namespace",
       [.text("reason", "the server did not respond to \(connection.preparedSettings.step(step).name) in time")])
+    passOver(step: step, on: connection)
+    actOnRest(of: connection, conversation, time: loop.wallClock)
+  }
+
+  /// The setup continues without this step.
+  func passOver(step: Int, on connection: UpstreamConnection) {
+    guard let conversation = connection.conversation else { return }
     let time = loop.wallClock
     act(on: runner.skipSetup(step: step, on: connection, conversation), of: connection, time: time)
+    guard settings(of: connection, expectResponseTo: step) else { return }
     act(on: .setupResponseReceived(step: step), of: connection, time: time)
-    actOnRest(of: connection, conversation, time: time)
+  }
+
+  /// A step that expects no response has no end of its own.
+  private func settings(of connection: UpstreamConnection, expectResponseTo step: Int) -> Bool {
+    let setup = connection.settings.session.setup
+    return step < setup.count && setup[step].expectsResponse
   }
 
   /// Shows the namespaces of a connection. The namespaces of a successor are shown when it begins to send.

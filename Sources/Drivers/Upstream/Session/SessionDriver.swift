@@ -117,14 +117,20 @@ final class SessionDriver {
     let isOutermost = !isApplying
     isApplying = true
     var delayed: [(Generation, until: MonotonicTime)] = []
+    var skipped: (step: Int, connection: UpstreamConnection)?
     for action in actions {
-      if case .dial(let dial) = action {
+      switch action {
+      case .dial(let dial):
         if let until = start(dial) { delayed.append((dial.generation, until)) }
-      } else {
+      case .sendSetup(let step, let generation):
+        perform(action)
+        if let connection = connection(generation), runner.skips(step, on: connection) { skipped = (step, connection) }
+      default:
         perform(action)
       }
     }
     for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
+    if let (step, connection) = skipped { passOver(step: step, on: connection) }
     // In these states, the session does not use its reserved time: the next attempt, if there is one, is at another
     // time.
     switch machine.observed {

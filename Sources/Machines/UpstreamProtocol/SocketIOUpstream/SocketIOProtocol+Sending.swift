@@ -9,7 +9,7 @@ extension SocketIOProtocol {
   private static var pingLimit: Int { 1_024 }
 
   package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, isCall: Bool, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
     guard EventRecord.isValid(payload) else { return .notConnected }
     let record = EventRecord(payload)
@@ -66,7 +66,7 @@ extension SocketIOProtocol {
 
   mutating func frames(of record: [UInt8]) -> (EncodingResult, [ProtocolFrame]) {
     var frames: [ProtocolFrame] = []
-    let result = encode(record.span, kind: .text) { parts, kind in
+    let result = encode(record.span, kind: .text, isCall: false) { parts, kind in
       var payload = ByteQueue()
       parts.append(to: &payload)
       frames.append(ProtocolFrame(ByteString(copying: payload.bytes), kind))

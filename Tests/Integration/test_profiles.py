@@ -81,10 +81,30 @@ async def call(gateway, message):
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
 async def test_every_profile_is_a_valid_configuration(path):
-    status, out, err = await run("check-config", "--profile", path.stem, env=SECRETS)
+    # The profiles that read their address have no address to replace.
+    address = ("--upstream", "wss://127.0.0.1:1/") if "\n  url: " in path.read_text() else ()
+    status, out, err = await run("check-config", "--profile", path.stem, *address, env=SECRETS)
     assert (status, err) == (0, ""), err
     assert out.startswith(f"profile {path.stem}: valid\n")
     assert all(secret not in out for secret in SECRETS.values())
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
+async def test_the_address_of_a_profile_is_used_only_if_it_is_no_example(path):
+    text = path.read_text()
+    url = re.search(r"^  url: (.*)$", text, re.MULTILINE)
+    status, _, err = await run("check-config", "--profile", path.stem, env=SECRETS)
+    if not url or "--upstream" not in text[: text.index("\nupstream:")]:
+        assert (status, err) == (0, "")
+        return
+    example = url[1].split("?")[0]
+    example += "/" if example.count("/") == 2 else ""
+    line = text[: url.start()].count("\n") + 1
+    assert status == 78
+    assert err == (
+        f"drawbridge: profile {path.stem}:{line}:8: 'upstream.url' cannot be used: the address in a profile is only an "
+        f"example: give the address of your service, as in --upstream {example}\n"
+    )
 
 
 async def test_every_profile_is_listed_and_printed():
@@ -104,7 +124,9 @@ async def test_a_profile_is_overridden_by_file_environment_set_and_flag_in_this_
     file.write_text("upstream: {heartbeat: {interval: 11s, timeout: 11s}, subprotocols: [a], queue: {ttl: 11s}}\n")
 
     async def settings(*arguments, env=None):
-        status, out, err = await run("check-config", "--all", "--profile", "plain", *arguments, env=env or {})
+        status, out, err = await run(
+            "check-config", "--all", "--profile", "plain", "--upstream", "ws://127.0.0.1:1/", *arguments, env=env or {}
+        )
         assert status == 0, err
         return dict(line.split("  #")[0].split(": ", 1) for line in out.splitlines()[1:] if not line.startswith("#"))
 
@@ -122,7 +144,8 @@ async def test_a_profile_is_overridden_by_file_environment_set_and_flag_in_this_
 
 
 async def test_the_profile_can_be_in_the_environment():
-    status, out, _ = await run("check-config", env={"DRAWBRIDGE_PROFILE": "socketio"})
+    arguments = ("check-config", "--upstream", "ws://127.0.0.1:1/")
+    status, out, _ = await run(*arguments, env={"DRAWBRIDGE_PROFILE": "socketio"})
     assert (status, out.splitlines()[0]) == (0, "profile socketio: valid")
 
 

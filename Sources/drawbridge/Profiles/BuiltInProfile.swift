@@ -7,6 +7,8 @@ struct BuiltInProfile: Sendable {
   /// The description in the list of profiles.
   let summary: String
   let text: [UInt8]
+  /// Whether its address is the address of a public service or the usual address of a program, and not only an example.
+  var hasAddress = false
 
   static let all = [
     BuiltInProfile(name: "plain", summary: "services without requirements", text: PackageResources.plain_yaml),
@@ -17,14 +19,16 @@ struct BuiltInProfile: Sendable {
       name: "cdp", summary: "Chromium's DevTools: calls and events of a page", text: PackageResources.cdp_yaml),
     BuiltInProfile(
       name: "home-assistant", summary: "Home Assistant: access token, subscriptions",
-      text: PackageResources.home_assistant_yaml),
+      text: PackageResources.home_assistant_yaml, hasAddress: true),
     BuiltInProfile(
-      name: "obs", summary: "OBS Studio, obs-websocket 5: challenge and response", text: PackageResources.obs_yaml),
+      name: "obs", summary: "OBS Studio, obs-websocket 5: challenge and response",
+      text: PackageResources.obs_yaml, hasAddress: true),
     BuiltInProfile(
       name: "binance", summary: "market data like Binance: subscriptions, a new connection every day",
-      text: PackageResources.binance_yaml),
+      text: PackageResources.binance_yaml, hasAddress: true),
     BuiltInProfile(
-      name: "huobi", summary: "market data like Huobi: gzip messages, {\"ping\":n}", text: PackageResources.huobi_yaml),
+      name: "huobi", summary: "market data like Huobi: gzip messages, {\"ping\":n}",
+      text: PackageResources.huobi_yaml, hasAddress: true),
     BuiltInProfile(
       name: "graphql-transport-ws", summary: "GraphQL subscriptions: Apollo, Hasura, Hot Chocolate, Strawberry",
       text: PackageResources.graphql_transport_ws_yaml),
@@ -49,9 +53,10 @@ struct BuiltInProfile: Sendable {
       text: PackageResources.slack_yaml),
     BuiltInProfile(
       name: "discord", summary: "the Discord Gateway: login and heartbeats of a bot",
-      text: PackageResources.discord_yaml),
+      text: PackageResources.discord_yaml, hasAddress: true),
     BuiltInProfile(
-      name: "twitch", summary: "Twitch EventSub: session, keep-alive, moves", text: PackageResources.twitch_yaml),
+      name: "twitch", summary: "Twitch EventSub: session, keep-alive, moves",
+      text: PackageResources.twitch_yaml, hasAddress: true),
     BuiltInProfile(name: "socketio", summary: "Socket.IO servers", text: PackageResources.socketio_yaml),
   ]
 

@@ -5,6 +5,9 @@ import Glibc
 import Logging
 import Host
 import Reactor
+import Sessions
+import Upstream
+import WebSocketCodec
 
 /// Where a command reads the configuration from: a built-in profile, a file, the environment, and flags.
 struct ConfigurationSource {
@@ -34,9 +37,10 @@ struct ConfigurationSource {
   }
 
   /// The name of the source in messages.
-  var title: String {
-    file ?? profile.map { "profile \($0.name)" } ?? "the configuration"
-  }
+  var title: String { file ?? (profile == nil ? "the configuration" : profileTitle) }
+
+  /// The name of the built-in profile in messages.
+  var profileTitle: String { "profile \(profile?.name ?? "")" }
 
   /// The value of a variable. An empty variable is treated as if it were not set, since an empty value is the only way
   /// to override a variable of a container's environment.
@@ -80,8 +84,21 @@ enum ConfigurationReader {
     _ body: (ConfigurationLoader.Outcome, GatewayPlan, ConfigurationFiles) -> Int32
   ) -> Int32 {
     withOutcome(source, ignoring: overrides.ignoredPaths) { outcome, files throws(ConfigurationErrors) in
-      body(outcome, try plan(for: outcome, overriding: overrides), files)
+      try checkAddress(of: source, outcome)
+      return body(outcome, try plan(for: outcome, overriding: overrides), files)
     }
+  }
+
+  /// The address in most built-in profiles is an example. Another program, or nobody, would get the connections.
+  private static func checkAddress(
+    of source: ConfigurationSource, _ outcome: ConfigurationLoader.Outcome
+  ) throws(ConfigurationErrors) {
+    guard let profile = source.profile, !profile.hasAddress, let url = outcome.settings.session.upstream.url,
+      let origin = outcome.origins["upstream.url"], origin.hasPrefix("\(source.profileTitle):")
+    else { return }
+    let reason =
+      "the address in a profile is only an example: give the address of your service, as in --upstream \(url.redacted)"
+    throw outcome.errors(with: SettingProblems([SettingProblem("upstream.url", .none, reason)]))
   }
 
   static func withSettings(
@@ -131,7 +148,7 @@ enum ConfigurationReader {
     _ source: ConfigurationSource, ignoring ignored: Set<String>, _ content: [UInt8]?, _ files: FileRecorder
   ) -> ConfigurationLoader.Outcome {
     ConfigurationLoader.read(
-      profile: source.profile.map { ConfigurationLoader.BuiltIn(title: "profile \($0.name)", text: $0.text) },
+      profile: source.profile.map { ConfigurationLoader.BuiltIn(title: source.profileTitle, text: $0.text) },
       file: source.file, environment: SystemFile.environment(), assignments: source.assignments, flags: source.flags,
       ignored: ignored, paths: paths,
       readFile: { $0 == source.file ? content : try? files.contents(of: $0) })
@@ -178,8 +195,9 @@ enum ConfigurationReader {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(
-        for: read(source, ignoring: overrides.ignoredPaths, content, files), overriding: overrides, isReload: true)
+      let outcome = read(source, ignoring: overrides.ignoredPaths, content, files)
+      try checkAddress(of: source, outcome)
+      return try plan(for: outcome, overriding: overrides, isReload: true)
     } catch {
       for line in error.errors {
         logger.error(

@@ -41,7 +41,7 @@ def documented_rights():
     """The rights of the user `drawbridge` on servers and Sentinels, in the ACL language, from docs/scaling.md."""
     text = (PROJECT / "docs/scaling.md").read_text()
     rights = re.search(r"^user drawbridge on >PASSWORD (.*)$", text, re.MULTILINE)[1]
-    sentinel_rights = re.search(r"A user at the\s+Sentinels, if they require one, needs `([^`]*)`", text)[1]
+    sentinel_rights = re.search(r"Sentinels require a user, this user\s+needs `([^`]*)`", text)[1]
     return rights.replace("PREFIX", "drawbridge"), sentinel_rights
 
 

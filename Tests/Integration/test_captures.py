@@ -537,6 +537,15 @@ upstream:
 """
 
 
+async def dropped_urls(gateway):
+    """The log lines about captured URLs that are not used, when there is one."""
+
+    def lines():
+        return [record for record in gateway.records if "is not used" in record["message"]]
+
+    return await eventually(lines, what="a captured URL is dropped")
+
+
 async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_for, tmp_path):
     async def converse(conversation):
         await conversation.hear()
@@ -567,7 +576,7 @@ async def test_the_next_connection_goes_to_a_captured_url(convention, gateway_fo
     await other.stop()
     await home.has_conversations(2)
     await gateway.ready()
-    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    dropped = await dropped_urls(gateway)
     assert [(record["captured"], record["reason"]) for record in dropped] == [
         (f"{other.url}***", "2 attempts have failed or brought no push")
     ]
@@ -634,7 +643,7 @@ async def test_nothing_goes_to_a_captured_url_that_is_not_allowed(convention, ga
     home.reset_connections()
     await home.has_conversations(2)
     await gateway.ready()
-    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    dropped = await dropped_urls(gateway)
     assert len(dropped) == 1
     assert dropped[0]["reason"].startswith(reason)
     assert dropped[0]["url"] == home.url
@@ -663,7 +672,7 @@ async def test_a_redirection_from_a_captured_url_leads_only_to_hosts_that_are_al
     await home.has_conversations(2)
     await gateway.ready()
     assert not private.conversations
-    dropped = [record for record in gateway.records if "is not used" in record["message"]]
+    dropped = await dropped_urls(gateway)
     assert [record["reason"] for record in dropped] == [
         f"it redirects to ws://localhost:{private.port}/metadata: its host is not in 'upstream.captured_hosts'"
     ]

@@ -118,7 +118,7 @@ class Strawberry(Service):
 
 
 class Chromium(Service):
-    """The first page of a browser without a window. Its URL is another one after each restart."""
+    """The first page of a browser without a window. Its URL changes at each restart."""
 
     title = "Chromium (DevTools)"
     profile = "cdp"

@@ -72,6 +72,6 @@ package enum URLSourceError: Error, Equatable, Sendable, CustomStringConvertible
 }
 
 extension UpstreamSettings {
-  /// Whether connection attempts have a URL: a configured one, or one that a file or command returns.
+  /// Whether a URL is configured, or the file or command from which each attempt reads its URL.
   package var hasURL: Bool { url != nil || urlSource.isSet }
 }

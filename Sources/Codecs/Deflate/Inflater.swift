@@ -101,7 +101,8 @@ package struct Inflater: ~Copyable {
     return unsafe offered &- Int(stream.pointee.avail_in)
   }
 
-  /// Calls zlib once. zlib may write at most one byte more than `limit`, which limits the memory.
+  /// Calls zlib once. Its output ends one byte above `limit` at the latest: this byte shows that the limit is exceeded,
+  /// and the rest of a larger output takes no memory.
   private static func step(
     _ stream: UnsafeMutablePointer<z_stream>, into output: inout ByteQueue, limit: Int
   ) -> Int32 {

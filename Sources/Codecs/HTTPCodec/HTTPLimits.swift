@@ -54,10 +54,10 @@ package struct HTTPLimits: Sendable, Equatable {
 
   package init() {}
 
-  /// The limits for requests that another gateway forwards after it has accepted them within `self`. A forwarded
-  /// request has the target and the accepted fields of the client's request, and a few fields that the gateway adds.
-  /// One of the added fields describes the client, in base64. It repeats claims of the token that the head contains,
-  /// and has two lists of names of at most 1 KiB each.
+  /// The limits for requests that another gateway has accepted under the limits in `self`, and then forwards. A
+  /// forwarded request has the target and the accepted fields of the client's request, and a few fields that the
+  /// gateway adds. One of the added fields describes the client, in base64. It repeats claims of the token that the
+  /// head contains, and has two lists of names of at most 1 KiB each.
   package var forPeers: HTTPLimits {
     var limits = self
     limits.headBytes = 2 * headBytes + 8 * 1024

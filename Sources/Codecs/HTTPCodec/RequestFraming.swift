@@ -1,8 +1,8 @@
 import ByteStreams
 
 extension HTTPRequestHead {
-  /// Validates the fields that affect the connection: Host, framing, persistence, expectation. The section's bytes must
-  /// be in place.
+  /// Validates the fields that affect the connection: Host, framing, persistence, expectation. `fields.section` must
+  /// already contain the bytes of the head.
   mutating func readFields(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     try rejectRepeatedFields()
     try readHost()

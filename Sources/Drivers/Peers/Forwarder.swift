@@ -194,7 +194,7 @@ final class PeerConnections {
 
   struct Wait {
     let exchange: ForwardedExchange
-    /// A number that increases with each wait on the loop.
+    /// Incremented with each wait on the loop.
     let number: UInt64
     /// The client whose request waits.
     let user: UInt64

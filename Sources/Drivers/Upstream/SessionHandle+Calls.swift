@@ -87,8 +87,8 @@ extension SessionHandle {
     }
   }
 
-  /// The client collects the outcome of its call, once. A call without an outcome has timed out: a late reply is kept
-  /// for the principal `caller`.
+  /// The client collects the outcome of its call, once. If the call has no outcome yet, it has timed out, and its late
+  /// reply will be kept for the principal `caller`.
   ///
   /// If the ids of calls are replaced by numbers (`NumberedIDs`), also returns the number with which the request was
   /// sent.

@@ -57,7 +57,7 @@ package final class SessionHandle: Sendable {
     /// The number of clients that wait until their messages are confirmed.
     var confirmationWaiters = 0
     var calls = CallTable()
-    /// The memory of late calls that `lateCalls` has counted for this session.
+    /// The memory that `lateCalls` has counted for the late calls of this session (`LateCallTotal`).
     var lateMemory = 0
     /// The notifiers that wake the clients of calls. The notifier of a call has the index `lane % callNotifierLimit`,
     /// where `lane` is a number that the table of calls has given to the call.
@@ -91,7 +91,7 @@ package final class SessionHandle: Sendable {
     /// Whether acknowledgements for the upstream wait until their events are stored.
     var hasDelayedAcknowledgements = false
 
-    /// A number that changes when deliveries may have reached states that a client waits for.
+    /// A sum of counters. It changes when deliveries may have reached states that a client waits for.
     var deliveryNews: UInt64 {
       writeWaiters == 0
         ? outbox.ledger.completions : outbox.ledger.completions &+ outbox.ledger.total(.written)
@@ -391,8 +391,8 @@ package final class SessionHandle: Sendable {
 
   /// Connects the session, even if it is idle because it connects on demand.
   ///
-  /// Returns the ticket of the desired state, on which a client may rely only when it is stored; nil if it need not be
-  /// stored.
+  /// Returns the ticket of the desired state; nil if the state need not be stored. A client may rely on the state only
+  /// when it is stored.
   @discardableResult
   package func open() -> JournalTicket? {
     defer { send(.open, .up) }

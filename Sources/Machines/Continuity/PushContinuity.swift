@@ -105,8 +105,8 @@ package struct PushContinuity: Sendable {
     return connectionLost()
   }
 
-  /// Called when a connection has ended without having become ready, although it had delivered pushes or joined
-  /// namespaces. Its pushes were passed on, and no other connection sends.
+  /// Called when a connection has ended during its setup, after it had joined namespaces or delivered pushes, which
+  /// were passed on. Must not be called while another connection sends.
   package mutating func setupFailed(on connection: UInt64) -> Bool {
     ended(connection)
     return connectionLost()

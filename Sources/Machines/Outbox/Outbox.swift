@@ -18,7 +18,7 @@ import UpstreamSession
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
-    /// nil once the message has ended or was released: its position is skipped.
+    /// nil when the message has ended or its payload is no longer needed. The position of such a message is skipped.
     var payload: ByteSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
@@ -32,8 +32,8 @@ package struct Outbox: Sendable {
     var isStored = false
     /// Whether the end of the message is reported in `ended`.
     var reportsEnd = false
-    /// Whether the upstream has replied to the message while it was in the buffer of a further connection. Such a
-    /// message is confirmed when it leaves the buffer.
+    /// Whether the upstream has replied to the message after a new connection had taken it to send it again. Such a
+    /// message is confirmed when it leaves the buffer of that connection.
     var hasReply = false
     /// How many connections have taken the message. A connection that ended before it had written the whole message
     /// does not count.
@@ -362,8 +362,8 @@ package struct Outbox: Sendable {
     trimExpiry()
   }
 
-  /// The message that is taken next, if it is larger than `size` and may be queued. The connection can prepare it in
-  /// advance.
+  /// The message that is taken next, if it is larger than `size` and its time to live is not 0. The connection can
+  /// prepare it in advance.
   package func next(largerThan size: Int) -> OutboxMessage? {
     guard isOpenForTaking else { return nil }
     for position in takenEnd..<ring.end {

@@ -72,8 +72,8 @@ package struct WebhookMachine: Sendable {
   /// For each push, the number of attempts that the receiver has postponed by `Retry-After` or 410. Such attempts do
   /// not count in the schedule.
   private var postponed: [UInt64: UInt32] = [:]
-  /// Maximum number of pushes in `postponed`. When one more push is postponed, all entries are dropped, so that the
-  /// earlier attempts count in the schedule.
+  /// Maximum number of pushes in `postponed`. When one more push is postponed, all entries are dropped. The earlier
+  /// attempts then count in the schedule after all.
   private static let postponedLimit = 10_000
   /// After this many postponed attempts, a push waits longer than `Retry-After`. So the attempts that a consumer allows
   /// are not used up before `give_up_after`.

@@ -41,8 +41,8 @@ enum ProgressReports {
   }
 }
 
-/// Counts the bytes that a thread reads from files: the thread that creates the counter, from the creation on. Any
-/// thread can read the count.
+/// Counts the bytes that one thread reads from files: the thread that calls `init`, from this call on. Any thread can
+/// read the count.
 final class ReadCounter: Sendable {
   /// The file of the creating thread: proc_pid_io(5).
   private let descriptor = unsafe open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC)

@@ -161,8 +161,8 @@ struct RouteTable {
     return nil
   }
 
-  /// Returns the paths of a listener that a text can list: a path with a variable in the middle is left out, since the
-  /// path before the variable leads to it.
+  /// Returns the paths of a listener, for the text of an error. A path with a variable in the middle is left out, since
+  /// the path that ends with the variable leads to it.
   func listedPaths(on listeners: Route.Listeners) -> [String] {
     var listed: [String] = []
     for route in routes where !route.listeners.isDisjoint(with: listeners) {

@@ -18,7 +18,7 @@ package struct RESPReader: ~Copyable {
   private let limits: RESPLimits
   /// The arrays that are arriving, the outermost first.
   private var open: [OpenArray] = []
-  /// Bytes and values of the arriving reply, including announced bytes and values.
+  /// Number of bytes of the arriving reply so far, including announced bytes of a string that have not arrived.
   private var replyBytes = 0
   private var replyElements = 0
   /// The length of the string whose header has been read; nil if no string is arriving.

@@ -37,7 +37,7 @@ package struct WebSocketURL: Hashable, Sendable {
   /// This URL without credentials.
   package var withoutCredentials: WebSocketURL { with(credentials: nil) }
 
-  /// This URL with the query of another URL, unless it has its own query.
+  /// This URL with the query of `other`; unchanged if this URL has a query.
   package func withQuery(of other: WebSocketURL?) throws(WebSocketURLError) -> WebSocketURL {
     guard let other, !target.contains("?") else { return self }
     return try WebSocketURL(text + other.target.drop { $0 != "?" })

@@ -14,7 +14,8 @@ import Upstream
 /// The state that the `API` objects of all event loops use. Thread-safe.
 package final class CommonState: Sendable {
   let settings: APISettings
-  /// The settings of the server. The API applies its limit for bodies, and mentions others in problems.
+  /// The settings of the server. The API applies the limit for bodies, and names limits and timeouts in the texts of
+  /// problems.
   let http: HTTPServerSettings
   let storeSettings: StoreSettings
   let access: AccessState

@@ -55,7 +55,8 @@ extension HTTPConnection {
     layers.flush(&queue, to: channel, &worker.plaintext)
   }
 
-  /// Like `sendDeferred`. Bytes that the kernel did not accept are already encrypted, so the task only has to be woken.
+  /// Like `sendDeferred`. Bytes that the kernel does not accept stay in `layers`, encrypted, and the task is woken to
+  /// send them.
   func sendDeferred(_ bytes: Span<UInt8>, through layers: ConnectionLayers) {
     switch layers.send(bytes, to: channel) {
     case .done: if access != nil, deferredParts == 0 { reportSent() }
@@ -67,8 +68,9 @@ extension HTTPConnection {
     }
   }
 
-  /// Sends close_notify after the last response. If the client does not read, waits as for a response: without
-  /// close_notify, the client takes a complete response for a truncated one. Returns false when the connection is over.
+  /// Sends close_notify after the last response. If the client does not read, waits as long as for the output of a
+  /// response: without close_notify, the client would treat a complete response as truncated. Returns false when the
+  /// connection is over.
   func closeLayers() async -> Bool {
     guard let layers, layers.sendClose(to: channel) == .blocked else { return true }
     return await flushPending()

@@ -27,8 +27,8 @@ extension HTTPConnection {
     access?.addBytes(worker.output.count - start)
   }
 
-  /// Writes the next batch of the stream in `waiting`. Returns the need that must be met before the next batch; nil if
-  /// the stream has ended.
+  /// Writes the next batch of the stream in `waiting`. Returns the condition for the next batch; nil if the stream has
+  /// ended.
   @inline(never)
   func continueStream() -> Need? {
     guard case .stream(let source) = waiting else { return nil }

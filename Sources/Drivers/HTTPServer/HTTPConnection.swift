@@ -58,7 +58,7 @@ final class HTTPConnection: LoopTask {
   var isIdleWait = false
   /// Whether the request or stream in `waiting` is held.
   var hasHeldRequest = false
-  /// The need that `processInput` has left to `serve()`.
+  /// The condition that `processInput` has left to `serve()`.
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
   var deferredParts: Int32 = 0
@@ -253,7 +253,7 @@ final class HTTPConnection: LoopTask {
     giveUpBody(.slowPreparation)
   }
 
-  /// Finishes a request whose body is complete. Returns the need that must be met first; nil if `advance()` can
+  /// Finishes a request whose body is complete. Returns the condition that must be met first; nil if `advance()` can
   /// continue.
   private func finishRequest() -> Need? {
     isPrepared = false

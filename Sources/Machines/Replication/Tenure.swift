@@ -50,8 +50,9 @@ package struct Tenure: Sendable {
   private var newest: UInt64
   /// The number of a write whose outcome is not known.
   private var uncertain: UInt64?
-  /// Whether the next write must be the whole state. This is the case if Redis has lost this gateway's own acquisition
-  /// and may have a different write with this number, or if the stored changes are much larger than the state.
+  /// Whether the next write must be the whole state. This is the case if Redis has lost this gateway's own acquisition,
+  /// so that its write with the number `sequence` may be another write. It is also the case if the stored changes are
+  /// much larger than the state.
   private var mustReplace = false
   /// The record in Redis; nil if it is not known.
   private var record: SharedRecord?

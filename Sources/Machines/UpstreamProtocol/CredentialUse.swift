@@ -36,8 +36,8 @@ package struct CredentialUse: Hashable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// Conflicts between settings that are each valid on their own, and the accepted settings. The keys are paths below
-  /// `upstream`.
+  /// Conflicts between settings that are each valid on their own. A reason also names the accepted settings. The keys
+  /// are paths below `upstream`.
   package var problems: [(key: String, reason: String)] {
     credentialProblems + correlationProblems + subscriptionProblems + heartbeatProblems + captureProblems
       + protocolProblems

@@ -152,7 +152,7 @@ extension Session {
   /// since a closed session refuses every request.
   func cause(of problem: Problem) -> Problem { inbox.isClosed ? .closed(self) : problem }
 
-  /// Whether a state that was read before was true, because this gateway still has the session. An endpoint may choose
-  /// by this what its response contains.
+  /// Whether this gateway has not lost the session, so that the states that an endpoint has just read from it were
+  /// true. If false, the response must not show these states.
   var hasShownTruth: Bool { !hasLeft }
 }

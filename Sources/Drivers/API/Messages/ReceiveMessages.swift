@@ -94,8 +94,8 @@ extension API {
     response.fields.append("Vary: Accept\r\nGateway-Cursor: " as StaticString)
     start.cursor.write(into: &response.fields)
     response.fields.append("\r\n" as StaticString)
-    // The position is after this gap, and a client may continue there without having read the gap's event. So a header
-    // field also reports the gap.
+    // `Gateway-Cursor` is the position after this gap, and a client may continue there without having read the gap's
+    // event. So a header field also reports the gap.
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     response.fields.append("Gateway-Heartbeat: " as StaticString)
     response.fields.append(decimal: Int(common.settings.delivery.streamHeartbeat.seconds.rounded(.up)))

@@ -99,7 +99,7 @@ extension SessionDriver {
     act(on: .setupResponseReceived(step: step), of: connection, time: time)
   }
 
-  /// A step that expects no response has no end of its own.
+  /// Whether the step expects a response. A step without one ends when its message is sent, so its end is not reported.
   private func settings(of connection: UpstreamConnection, expectResponseTo step: Int) -> Bool {
     let setup = connection.settings.session.setup
     return step < setup.count && setup[step].expectsResponse

@@ -45,7 +45,7 @@ struct SettingScope<Root> {
       lowerToUpper: { $0[keyPath: root][keyPath: lowerValue] = $0[keyPath: root][keyPath: upperValue] })
   }
 
-  /// Declares that `lower` has no effect above `upper`, a setting of the process.
+  /// Declares that a value of `lower` above `upper` has no effect, where `upper` is a setting of the process.
   func order<Value: Comparable>(
     _ lower: String, _ lowerValue: WritableKeyPath<Root, Value>,
     ofProcess upper: String, _ upperValue: KeyPath<GatewaySettings, Value>, _ reason: String

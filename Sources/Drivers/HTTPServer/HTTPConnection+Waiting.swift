@@ -124,7 +124,8 @@ extension HTTPConnection {
         if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
         releaseIdleInput()
       case .wouldBlock:
-        // The kernel does not accept a reply of TLS, such as an alert. So the socket is not read and remains readable.
+        // If the kernel does not accept a TLS message of this side, such as a reply to a key update, the socket is not
+        // read and remains readable. The loop would not end.
         if let layers, layers.hasBufferedInput || layers.pendingBytes > 0 { return true }
       case .endOfStream: http.receiveEndOfInput()
       case .failed:

@@ -5,7 +5,7 @@ import ByteStreams
 /// It counts the bytes that the client has acknowledged, and not the bytes that the kernel has accepted. The kernel
 /// accepts more bytes only when a third of its send buffer is free. That buffer may contain megabytes, which a slow
 /// client needs minutes to read. The buffer is checked when the kernel reports room, and at each deadline. So a client
-/// that takes a byte right after a check, and then stops, is reset after up to two pauses.
+/// that takes a byte right after a check, and then stops, is reset after up to twice the write timeout.
 struct ReaderPace {
   private var pace: TransferPace
   /// Bytes in the kernel's send buffer at the last check.

@@ -182,8 +182,8 @@ package final class ForwardedExchange: LoopTask {
     case .response(let response) where response.challenge == "Drawbridge":
       stranger = peer
       _ = machine.ended(.unreached, now: now)
-    // A refusal with content: the other gateway had already accepted messages when it lost the session, so the next
-    // holder may have them.
+    // The other gateway is not the holder any more. Content in this response means that it had already accepted
+    // messages when it lost the session, so the next holder may have them.
     case .response(let response)
     where response.status == ForwardingMachine<SocketAddress>.misdirected && !response.content.isEmpty:
       _ = machine.ended(.lost, now: now)

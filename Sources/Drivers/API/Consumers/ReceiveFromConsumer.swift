@@ -71,7 +71,7 @@ enum ReceiveFromConsumer: Endpoint {
 struct PendingReceive {
   let target: ConsumerTarget
   let grant: Grant?
-  /// If the consumer is not work-sharing, the position of the receive advances past pushes that do not match.
+  /// If the consumer is not work-sharing, `turn.start` advances past pushes that do not match the consumer's topics.
   var turn: ReceiveTurn
   let limit: Int
   let maxBytes: Int

@@ -43,7 +43,8 @@ package final class FramePayload: LargeContent {
 }
 
 extension WebSocketConnection {
-  /// Appends a large message in one frame, up to its content. Returns the rest, which must follow in the output.
+  /// Appends the part of a large message's frame that precedes its content. Returns the rest of the frame, which must
+  /// follow in the output.
   ///
   /// - Parameters:
   ///   - parts: the payload.

@@ -57,8 +57,8 @@ package final class SharedSessions: Sendable {
   /// - Parameters:
   ///   - slots: the slots of the configured sessions.
   ///   - usesSecret: called with the secret by which the gateways recognise each other from now on. It may be called
-  ///     before `begin`, since the store may already be connected then. The store would repeat a secret that is
-  ///     ignored, but only after some seconds.
+  ///     before `begin`, since the store may already be connected then. The caller must not ignore that call, since the
+  ///     store reports the secret again only after some seconds.
   ///   - willBeLocal: see `begin`. nil if this gateway acquires no sessions before `begin`.
   package init(
     _ slots: [SharedSlot], in directory: SessionDirectory? = nil,

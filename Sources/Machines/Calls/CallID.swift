@@ -12,7 +12,7 @@ package struct CallID: Hashable, Sendable {
     case number
     /// A UUID of version 4 (RFC 9562): 36 characters, which is also the maximum length of an id in OCPP.
     case string
-    /// The id of an acknowledgement. The gateway counts these ids.
+    /// The id of an acknowledgement. It is not random: it consists of bits of the term and the number of the delivery.
     case acknowledgement
   }
 

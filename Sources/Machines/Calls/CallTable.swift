@@ -118,8 +118,8 @@ package struct CallTable: Sendable {
   /// Whether the call has an outcome.
   package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
 
-  /// Called when the client collects the outcome. A call without an outcome has timed out: a late reply is kept for the
-  /// principal `caller`.
+  /// Called when the client collects the outcome. If the call has no outcome yet, it has timed out, and its late reply
+  /// will be kept for the principal `caller`.
   ///
   /// - Parameter hasMemory: whether late calls may use this many bytes more.
   package mutating func finish(

@@ -244,7 +244,7 @@ package struct ConsumerTable: Sendable {
 
   /// Begins a receive. If the consumer is not work-sharing, the receive supersedes the earlier receive.
   ///
-  /// - Parameter acknowledged: the position up to which the reader has handled all pushes, as the log has resolved it.
+  /// - Parameter acknowledged: where the log continues after the cursor up to which the reader has handled all pushes.
   ///   A position before the acknowledged position changes nothing. A position of another epoch, or a position that the
   ///   store has lost, is reported as a gap.
   package mutating func beginReceive(

@@ -155,7 +155,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Whether each other gateway has settled its sessions in the present history. False if a gateway was gone before it
-  /// had settled its sessions, because Redis may lack changes of sessions that this gateway had stored.
+  /// had settled its sessions, because Redis may lack changes that the ended gateway had stored.
   package var haveOthersReported: Bool { hasEntries && !isOverfull && gateways.allSatisfy(hasReported) }
 
   private func hasReported(_ gateway: GatewayID, _ seen: Seen) -> Bool {

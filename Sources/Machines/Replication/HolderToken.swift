@@ -103,8 +103,8 @@ package struct HolderTerms: Hashable, Sendable {
   }
 
   /// Whether a session with these terms has all entries of a session with `other` terms, whose last push has the number
-  /// `end`. This is true if the last of the other terms is one of these terms, and did not end here before the push
-  /// `end`.
+  /// `end`. This is true if the last of the `other` terms is also one of these terms, and if the term after it, if
+  /// there is one, begins after the push `end`.
   package func extend(_ other: HolderTerms, endingAt end: UInt64) -> Bool {
     guard let last = other.last else { return true }
     guard let index = begins.firstIndex(where: { $0.term == last.term }) else { return false }

@@ -76,7 +76,7 @@ package struct PlainProtocol: UpstreamProtocol {
     return (captured?.values[condition.capture] != nil) != condition.isCaptured
   }
 
-  /// A skipped step that resumes does not resume.
+  /// If the skipped step was to resume, the upstream has not resumed, and its state counts as lost.
   package mutating func skipSetup(step: Int) -> ProtocolEvent {
     // The response to a later step may already be awaited.
     if awaitedStep == step { awaitedStep = nil }

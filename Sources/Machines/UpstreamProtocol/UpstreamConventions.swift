@@ -44,7 +44,7 @@ package struct UpstreamConventions: Equatable, Sendable {
 
     package init() {}
 
-    /// A step without its condition is skipped: nothing is sent, and no response is expected.
+    /// A step whose condition is not met is skipped: nothing is sent, and no response is expected.
     package struct Condition: Hashable, Sendable {
       /// The name of the captured value.
       package let capture: String

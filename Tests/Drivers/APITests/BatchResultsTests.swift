@@ -6,7 +6,7 @@ import Testing
 
 /// The results of a batch, which are stored as runs.
 @Suite struct BatchResultsTests {
-  /// The result does not depend on how often the wait is interrupted.
+  /// The result does not depend on how many times the wait is interrupted.
   @Test(arguments: 0..<30)
   func eachAcceptedMessageIsVisitedOnce(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -132,7 +132,7 @@ final class TestProxy: Sendable {
   /// if it must not be executed.
   func lose(_ text: [UInt8], isExecuted: Bool = true) { state.withLock { $0.lost = (text, isExecuted) } }
 
-  /// From now on, counts how often this text is in commands that are sent together.
+  /// From now on, counts how many times this text is in commands that are sent together.
   func count(_ text: String) { state.withLock { $0.counted = (Array(text.utf8), 0) } }
 
   var mostCounted: Int { state.withLock { $0.counted?.most ?? 0 } }

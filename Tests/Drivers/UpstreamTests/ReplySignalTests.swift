@@ -162,7 +162,7 @@ private final class UndrivenSession: UpstreamSink {
   struct Refused: Error {}
 }
 
-/// Counts how often a session's loop is woken.
+/// Counts how many times a session's loop is woken.
 private final class WakeCounter: SignalTarget, Sendable {
   let count = Atomic(0)
 

@@ -20,13 +20,13 @@ import Totals
     var outbox = Outbox(settings)
     var now = MonotonicTime.zero
     // The messages that the connection has taken and not written, and the counters of its pings without pongs.
-    // `arrived` counts for each message how often the upstream has received it.
+    // `arrived`: for each message, how many times the upstream has received it.
     var buffer: [OutboxMessage] = []
     var pings: [UInt64] = []
     var counter: UInt64 = 0
     var arrived: [UInt64: Int] = [:]
     var lastArrived: UInt64 = 0
-    // For each message, how often it had arrived when the upstream replied to it.
+    // For each message, how many times it had arrived when the upstream replied to it.
     var arrivedBeforeReply: [UInt64: Int] = [:]
 
     for _ in 0..<10_000 {

@@ -61,8 +61,8 @@ struct HeldSend: HolderRequest {
   }
 
   var session: Session { pending.receipt.session }
-  /// The journal of this gateway determines whether the messages are stored. Once they are, another gateway sends them,
-  /// and knows their states.
+  /// Until the messages are stored, only the journal of this gateway can report the outcome. After that, the next
+  /// holder sends them, and only that gateway knows their states.
   var afterLoss: AfterLoss { pending.receipt.ticket == nil ? .concludes : .continues }
 
   func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {

@@ -14,7 +14,7 @@ final class Conversation {
     }
   }
   private var current: any UpstreamProtocol
-  /// The number of uses that may have changed `state`.
+  /// Incremented on every access that may change `state`.
   private(set) var version: UInt64 = 0
   let capabilities: ProtocolCapabilities
   /// Decompresses messages. If the last `receive` reported an `unpackedKind`, `decoder.decompressed` is that message.

@@ -166,9 +166,9 @@ extension UpstreamConnection {
     }
   }
 
-  /// How often a message is processed at most. The state of the protocol may change meanwhile, for example by a
-  /// heartbeat, so that the message must be processed again. The last time, the loop processes it: this takes a long
-  /// time, but the state cannot change meanwhile.
+  /// The maximum number of times that a message is processed. The state of the protocol may change meanwhile, for
+  /// example by a heartbeat, so that the message must be processed again. The last time, the loop itself processes it.
+  /// This blocks the loop, but the state cannot change meanwhile.
   private static var preparations: Int { 4 }
 
   private func endOfStream() -> String {

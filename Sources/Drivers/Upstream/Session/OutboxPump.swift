@@ -89,9 +89,9 @@ final class OutboxPump: TimerTarget {
         for (sequence, reason) in rejected { guarded.outbox.reject(sequence, because: reason) }
       }
     }
-    // The batch may not contain all messages, because of `room` and of the rate limit, and the session's own messages
-    // may use all of `room`. The other messages are sent in the next turn, or expire.
     let isCompressing = largest < .max && connection.compressAhead(next)
+    // `room` and the rate limit may leave messages for later turns, and the session's own messages may use all of
+    // `room`. The messages that are left are sent later, or expire.
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0 || isCompressing)
     if leavesMore { armTimer(includesPermits: true) }
     return (batch.count, counter(of: barrier))

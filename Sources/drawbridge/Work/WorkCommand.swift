@@ -77,7 +77,7 @@ final class WorkCommand {
     }
     let program = arguments.commandToRun[0]
     if let code = PushProcess.obstacle(to: program) {
-      // The program is checked before the first push is leased, since that push could not be handled.
+      // The program is checked before the first push is leased: without the program, no push could be handled.
       Terminal.note("'\(program)' cannot be started: \(SystemError.reason(of: code))")
       return ExitCode.unavailable
     }

@@ -114,8 +114,8 @@ struct HolderRules {
   /// Whether only the holder can execute a request. If not, every gateway can also respond without the holder.
   var isExclusive = true
   /// Whether a response without a wait is correct even if this gateway lost the session while it executed the request.
-  /// If not, the response is discarded, and the request can be executed at the next holder. The same is true of a
-  /// request that was refused.
+  /// If not, the response is discarded, and the request can be executed at the next holder. A refusal is always
+  /// discarded in this case.
   var staysTrue = false
   /// The effect that a request other than GET may have had after it was sent to the holder.
   var effect = HeldEffect.change

@@ -52,7 +52,8 @@ struct MessagePreparation: Sendable {
     case .event(let push):
       return PreparedMessage(reading: result, push: nil, event: self.event(push, time: message.time))
     case .news:
-      // The meaning of the message follows. The state that the loop adopts still has it.
+      // The meaning of the message follows. It is read from a copy, so that the loop can read it again from the state
+      // that it adopts.
       var next = result.conversation.state
       guard case .event(let push)? = next.next(&memory) else { break }
       return PreparedMessage(reading: result, push: nil, event: self.event(push, time: message.time))

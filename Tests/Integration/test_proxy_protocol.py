@@ -182,7 +182,7 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
     streams = [await asyncio.open_connection(*gateway.address()) for _ in range(10)]
 
     async def are_open():
-        # Those connections, and the connection that reads the metrics.
+        # The ten connections and the connection that reads the metrics are open.
         return (await gateway.metrics())["drawbridge_http_connections"] == 11
 
     await eventually(are_open, what="all are accepted")

@@ -57,7 +57,7 @@ import Upstream
       #expect(response.status == 200)
       #expect((response.field("RateLimit") != nil) == (used > 8), "\(used)")
     }
-    // Prepared responses have no such field below the limit either. The polls above got prepared responses.
+    // The polls above got prepared responses. With a higher limit, a prepared response has no fields about the limit.
     let plenty = try limited { $0.requests = RateLimit(100, per: .hours(1)) }
     #expect(try poll(plenty).field("RateLimit-Policy") == nil)
   }
@@ -145,7 +145,8 @@ import Upstream
       second.abandon()
       source.close()
     }
-    // Requests that might have waited but did not, and requests whose clients disconnect before the body arrives.
+    // These requests end and no longer count: some do not have to wait, the clients of others disconnect before the
+    // body arrives, and others are refused.
     try api.push("a")
     for _ in 0..<5 { #expect(try api.respond("GET", "/v1/messages?wait=20&cursor=earliest").status == 200) }
     for _ in 0..<5 {

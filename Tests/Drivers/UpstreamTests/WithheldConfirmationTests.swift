@@ -9,8 +9,8 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// The confirmation of a message may change the record of subscriptions. The change is stored before clients see the
-/// confirmation.
+/// A sent message may change the stored subscriptions. Clients see the confirmation of the message only when the change
+/// is stored.
 @Suite(.serialized) struct WithheldConfirmationTests {
   /// Runs a test with a session that is ready.
   private func run(
@@ -78,8 +78,8 @@ import UpstreamSession
     }
   }
 
-  /// When a failed store works again, it reports the entries that it has stored. Until then, the session sends messages
-  /// that are not stored.
+  /// A session whose store has failed still sends messages that are not stored (`TTL: 0`). When the store works again,
+  /// it reports the entries that it has stored.
   @Test(arguments: [false, true])
   func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed(isSentBefore: Bool) async throws {
     try await run { session, journal in

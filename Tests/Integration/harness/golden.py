@@ -241,8 +241,8 @@ class Story:
         await becomes(self.client, await self.post(label, body, **options), "confirmed")
 
     async def tell(self):
-        # Retention removes earlier pushes and some of these. After this many, the store also removes them from its
-        # file.
+        # Retention removes earlier pushes and some of these. A hundred pushes are enough that the store also removes
+        # the old pushes from its file.
         await self.plain.push(*["x"] * 100)
         await self.push(5)
         await self._consume()
@@ -251,7 +251,7 @@ class Story:
         await self._queue()
 
     async def _consume(self):
-        """Makes leases in every state, dead letters for both reasons, and consumers that have lost both."""
+        """Makes leases in every state, dead letters for both reasons, and dead letters that were retried or removed."""
         client = self.client
         share = {"share": True, "start": "latest"}
         await put(client, "workers", **share, visibility="10h", max_deliveries=3, order_by="/key", topics=["a.*"])

@@ -190,7 +190,8 @@ class Scene:
     async def send(self, gateway, cell, end=None, *, is_allowed):
         """Sends the bytes of a request up to `end`.
 
-        All requests use the default session. So a PATCH that the gateway must refuse would close it, and others do not.
+        The default session must stay open for the other requests, so an allowed PATCH opens it. A PATCH that the
+        gateway must refuse would close it, so that its execution would be noticed.
         """
         token = self.tokens.get((cell.credentials.name, cell.scopes))
         desired = "up" if is_allowed and cell.path == "/v1/session" else "down"

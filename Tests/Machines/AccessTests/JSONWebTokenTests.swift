@@ -238,7 +238,7 @@ import TestSupport
     for header in [parts[0] + "=", "+" + parts[0].dropFirst(), parts[0] + "A=="] {
       #expect(refusal(of: "\(header).\(parts[1]).\(parts[2])", try keys(key)) == .notBase64URL(.header))
     }
-    // Signed in this form, so only the claims are wrong.
+    // The tokens are signed in this form, so only the encoding of the claims is wrong.
     for claims in [parts[1] + "=", parts[1] + "+", parts[1] + " "] {
       let text = "\(parts[0]).\(claims)"
       let token = text + "." + base64URL(key.signature(of: Array(text.utf8)))

@@ -156,8 +156,8 @@ import Testing
     case .retried: #expect(delivered == 1, "the copy of the push is kept")
     case .dropped: #expect(delivered == 0)
     }
-    // The fixture has already delivered push 1. In two of the states, the push is lost if retention removes it
-    // meanwhile.
+    // In two of the states, the fixture has only leased push 1, which is delivered again or becomes part of the gap. In
+    // the other states, the fixture has settled push 1, and in the state `dropped` also push 2.
     let isPending = state == .queued || state == .missing
     let total = fixture.log.last.sequence
     let settledBefore: UInt64 = isPending ? 0 : state == .retried ? 1 : 2

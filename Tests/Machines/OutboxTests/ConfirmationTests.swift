@@ -90,7 +90,8 @@ import UpstreamSession
         for message in batch { confirms[Int(message.sequence) - 1] = isConfirming }
         outbox.written(through: outbox.ledger.last - UInt64.random(in: 0...2, using: &random))
         counter += 1
-        // A ping comes after the messages that were written before it.
+        // A ping is sent only if no message is in the buffer of the connection, so that its pong confirms all written
+        // messages.
         if outbox.isEmpty { outbox.barrierSent(counter, on: generation) }
         if Bool.random(using: &random) { outbox.confirm(counter, on: generation) }
       }

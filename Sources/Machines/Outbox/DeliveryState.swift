@@ -10,7 +10,7 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   case written
   /// The upstream's WebSocket layer responded to a ping that was sent after the message. Final.
   case confirmed
-  /// The message's time to live ended before the message was written, or its sender gave up. Final.
+  /// The message's time to live ended before the message was written, or the client of the call disconnected. Final.
   case expired
   /// A newer message with the same replacement key replaced it. Final.
   case replaced
@@ -35,8 +35,8 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
 
 /// Why a message did not arrive, or may not have arrived.
 package enum DeliveryReason: UInt8, CaseIterable, Sendable {
-  /// The message's time to live ended while the message was queued. The time to live of a call ends when its client
-  /// gives up.
+  /// The message's time to live ended while the message was queued. The time to live of a call also ends when its
+  /// client disconnects.
   case ttl = 1
   /// The message had time to live 0, and could not be sent at once.
   case notSentAtOnce

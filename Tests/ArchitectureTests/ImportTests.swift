@@ -292,8 +292,8 @@ import Testing
     #expect(found > 12)
   }
 
-  /// A held request describes itself by properties (`effect`, `residue`, `isFact`). Code that tests its type would
-  /// overlook a new type.
+  /// A held request describes itself by properties (`effect`, `residue`). Code that tests its type would overlook a new
+  /// type.
   @Test func noCodeTestsTheTypeOfAWaitingRequest() throws {
     for target in ["API", "HTTPServer"] {
       for file in try Self.sources(of: "Drivers/\(target)") {
@@ -303,8 +303,8 @@ import Testing
     }
   }
 
-  /// Responses to TLS or a flush may come between `advance` and `finish`, and a getter is read at any time. Only
-  /// `advance` may lease, withdraw, forward or move a position.
+  /// Between `advance` and `finish`, the connection may still respond to TLS messages or flush output, and getters are
+  /// read at any time. Only `advance` may lease, withdraw, forward or move a position.
   @Test func aWaitingRequestActsOnlyWhenItAdvances() throws {
     let acts =
       /\b(advance\((\.|cause|at:)|reject\(|take\(\w|lease\(|r\?\.forward\(|followCopy\(|findMessages\(|hasNews\()/

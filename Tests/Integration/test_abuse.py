@@ -155,7 +155,8 @@ async def test_slow_bodies_end_when_they_fall_below_the_minimum_rate(limited, be
 
 
 async def test_quick_bodies_without_their_last_byte_end_after_one_pause(limited, besiege):
-    # At 240 bytes a second, the first megabyte would otherwise have earned more than an hour.
+    # At the minimum rate of 240 bytes a second, a mebibyte may take more than an hour. The end of the pause comes
+    # first.
     gateway = await limited(body_timeout="500ms")
     start = POST + b"Content-Length: 1048577\r\n\r\n" + bytes(MEBIBYTE)
     endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address(), start), 20), slack=24 * MEBIBYTE)
@@ -497,7 +498,7 @@ async def test_a_large_last_response_survives_bytes_that_follow_the_last_request
         received = await loop.sock_recv(connection, 1)
         await loop.sock_sendall(connection, b"\r\n")
         # The end may be a reset, since the client has sent more than its head declared. The response must be complete
-        # before that.
+        # before the end.
         while not received.endswith(b"}\n"):
             chunk = await loop.sock_recv(connection, 65536)
             assert chunk, "the response is incomplete"

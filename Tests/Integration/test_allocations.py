@@ -92,7 +92,8 @@ async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_up
     lines = (b"x" * 100 + b"\n") * 100
     head = b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(lines)
     connection = await Connection.open(gateway, "POST /v1/messages HTTP/1.1", head + lines)
-    # The queue has room for ten batches, so each batch is sent before the next.
+    # The queue has room for only ten batches, so the test waits until the upstream has received a batch before it posts
+    # the next batch.
     for rounds in range(1, 11):
         await connection.repeat(1, 202)
         await plain_upstream.has_received(100 * rounds)

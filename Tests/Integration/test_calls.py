@@ -348,7 +348,7 @@ async def test_an_upstream_that_counts_gets_every_number_once_in_order(start, ga
     async def one(number):
         response = await call(client, request(7, params=[number, "now"]), wait="60s")
         assert response.json == {"jsonrpc": "2.0", "result": number * 2, "id": 7}
-        # Heard under this number.
+        # The upstream has received the request under the number of `Gateway-Call-Id`.
         asked = next(
             each
             for each in map(json.loads, server.last.heard)

@@ -42,7 +42,8 @@ async def test_the_upstream_echoes_compressed_over_tls(start, authority, certifi
 async def test_a_signal_to_a_process_that_has_just_ended_keeps_its_exit_status():
     for _ in range(20):
         process = await asyncio.create_subprocess_exec("true")
-        # Without an `await`, the loop learns nothing. So signals also follow the end of the process.
+        # Without an `await`, the loop does not learn that the process has ended. So the test also sends signals after
+        # the end.
         while Path(f"/proc/{process.pid}/stat").exists():
             process.send_signal(0)
         assert await process.wait() == 0

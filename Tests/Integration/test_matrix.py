@@ -81,7 +81,7 @@ def expected(cell, place):
     if not cell.scopes & operation.scopes:
         needed = " ".join(name for name in ("send", "receive", "call", "admin") if name in operation.scopes)
         return Answer(403, "insufficient-scope", f'{BEARER}, error="insufficient_scope", scope="{needed}"')
-    # A consumer of all topics is not for a client of some.
+    # These credentials allow only some topics, so they do not allow a consumer of all topics.
     if credentials is LIMITED and "{consumer}" in cell.path:
         return FORBIDDEN
     if place == CLOSING:

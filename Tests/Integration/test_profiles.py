@@ -81,7 +81,7 @@ async def call(gateway, message):
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
 async def test_every_profile_is_a_valid_configuration(path):
-    # The profiles that read their address have no address to replace.
+    # A profile without a URL gets its address from another server, so the command line must not give one.
     address = ("--upstream", "wss://127.0.0.1:1/") if "\n  url: " in path.read_text() else ()
     status, out, err = await run("check-config", "--profile", path.stem, *address, env=SECRETS)
     assert (status, err) == (0, ""), err

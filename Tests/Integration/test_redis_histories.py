@@ -16,7 +16,7 @@ class Servers:
         self.histories = Histories()
 
     def primary(self, server, at, id, offset, *, after=None):
-        """`after` contains the history before it, and the offset of the first write that it lacks."""
+        """`after` contains the previous history, and the offset of the first write in it that this history lacks."""
         before, end = after or ("0" * 40, -1)
         state = {"role": "master", "master_replid": id, "master_repl_offset": offset}
         self.histories.note(server, at, at, state | {"master_replid2": before, "second_repl_offset": end})

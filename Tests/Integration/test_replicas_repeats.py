@@ -34,7 +34,7 @@ class Repeated:
 
 @pytest.fixture
 def shared_by(replicas_for, recorder):
-    """`await shared_by(kind)`: gateways that share such a session, and its name; None for the configured session."""
+    """`await shared_by(kind)`: gateways that share a session of that kind, and its name; None if it is configured."""
 
     async def shared_by(kind, **options):
         upstream = {"url": f"{recorder.url}{{symbol}}"}

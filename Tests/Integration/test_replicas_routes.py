@@ -445,7 +445,7 @@ async def test_a_client_acknowledges_an_event_at_another_gateway_until_its_conne
     cursor = "earliest"
 
     async def next_token():
-        """The token from the gateway that does not get the acknowledgements. A gap ends a poll, so it polls again."""
+        """The token from the gateway that does not get the acknowledgements. Repeats a poll that ends with a gap."""
         nonlocal cursor
         messages = []
         while not messages:

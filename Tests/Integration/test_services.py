@@ -570,7 +570,7 @@ class Jupyter(Service):
     program = "jupyter"
     listens_within = 150.0
     topic = "stream"
-    # The command of the profile's comment asks for it.
+    # `configuration` has a command that asks the server for the URL.
     url = None
     _token = "secret"
 

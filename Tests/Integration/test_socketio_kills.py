@@ -152,7 +152,7 @@ async def test_namespaces_are_joined_before_the_first_event_after_a_kill(
 
 
 def check_effect(state, count):
-    """Checks how often the server has received an event whose final state is `state`."""
+    """Checks how many times the server has received an event whose final state is `state`."""
     if state == "confirmed":
         assert count == 1
     elif state == "unknown":

@@ -426,7 +426,7 @@ async def test_the_page_requests_a_token_and_keeps_it_in_the_tab(gateway_for, up
     await view["#token-dialog button[value=use]"].click()
     await expect(view.session("default")).to_contain_text("Connected for")
     await expect(view["#alert"]).to_be_hidden()
-    # What the token does not allow is absent.
+    # The page hides the controls that the token does not allow.
     await view.is_connected()
     for control in ("#open", "#close", "#send-form"):
         await expect(view[control]).to_be_hidden()

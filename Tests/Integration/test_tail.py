@@ -343,7 +343,7 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
 
 @pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
 async def test_a_server_that_is_not_a_gateway_is_an_error(raw_upstream, response):
-    """The content type shows this before the first line arrives. If it does not, the first line shows it."""
+    """The content type or the first line shows that the server is not a gateway."""
     server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")

@@ -146,7 +146,7 @@ import Testing
     #expect(counts.last == 2)
   }
 
-  /// The gateway of a peer refuses it while another gateway is the holder.
+  /// The request for the session without a holder fails, and the request for the other session does not.
   @Test func itsPlaceIsThatOfItsRow() throws {
     let api = try api()
     try api.session("market").move(to: .nowhere)

@@ -106,7 +106,7 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
-  /// A client has closed the session at another gateway. The two gateways learn this one after the other.
+  /// A client has closed the session at another gateway. One of the two gateways learns of it before the other.
   @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.gateway(journal, startsSessions: true)

@@ -19,9 +19,9 @@ import Testing
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
 
-    // A program that has connections learns of a failover from such a watcher. The first Sentinel does not exist.
+    // A program that has connections learns of a failover from a watcher like this one.
     let watcher = try ConnectionRun(watching: [1, sentinel.port])
-    // The first port has no Sentinel.
+    // In both lists, the first port has no Sentinel.
     let run = try ConnectionRun(connecting: Self.sentinels([1, sentinel.port]))
     try await run.untilReady()
     #expect(run.state.ready[0].address.port == primary.port)

@@ -10,7 +10,7 @@ from .waiting import eventually
 
 
 class Conversation:
-    """One connection of such an upstream. Records the messages in both directions."""
+    """One connection of an upstream. Records the messages in both directions."""
 
     def __init__(self, connection):
         self.connection = connection

@@ -126,7 +126,7 @@ import Testing
     #expect(try fixture.status.deadLetters == 1)
   }
 
-  // MARK: Topics
+  // MARK: Searches
 
   @Test func oneReceiveFindsTheOnlyPushOfItsTopicInTheDefaultRetention() throws {
     var fixture = try ConsumerFixture { _ = $0.add(topic: Array("rare".utf8)) }

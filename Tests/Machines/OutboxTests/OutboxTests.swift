@@ -282,7 +282,8 @@ struct OutboxFixture {
     box.post("a", ttl: .zero)
     box.post("b", ttl: .zero)
     #expect(box.take(messages: 1) == ["a"])
-    // The flush passed to the kernel what one turn may pass. The upstream reads.
+    // In this turn, the connection may pass no more bytes to the kernel, so the message returns to the queue. The
+    // upstream still reads.
     box.outbox.returnToQueue(from: 1)
     #expect(box.states == "qq")
     #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: false))

@@ -52,7 +52,8 @@ import Testing
 @Suite struct ReachabilityTests {
   private let own = GatewayID(1)
 
-  /// Heartbeats of the other gateways at 1 and 2 s. Each entry has the gateways that it has never reached.
+  /// Heartbeats of the other gateways at 1 and 2 s. Each entry contains the gateways that its own gateway has never
+  /// reached.
   private func watch(_ others: [UInt64: [UInt64]], isDraining: Bool = false) -> HistoryWatch {
     var watch = HistoryWatch(own: own)
     _ = watch.connected(to: "h", now: .zero)

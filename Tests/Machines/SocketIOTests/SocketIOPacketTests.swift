@@ -152,7 +152,7 @@ import Testing
     #expect(output.bytes.text() == "61-15[]")
   }
 
-  /// A parser before version 4.2.2 fails on the packet after such a packet.
+  /// A parser before version 4.2.2 fails on the packet that follows a binary packet without attachments.
   @Test func aBinaryPacketWithoutAttachmentsIsNeverWritten() {
     var output = ByteQueue()
     SocketIOPacket.writeEvent(

@@ -98,7 +98,7 @@ import UpstreamProtocol
     #expect(try rendered("${uuid}[${capture:x}]", after: brackets) == unsafe)
     #expect(try rendered("4[${capture:x}]", after: brackets) == #"4["1],[2"]"#)
     #expect(try rendered("${base64:m}<a>${capture:x}</a>", after: #"{"x":"<b>"}"#) == "bQ==<a>&lt;b&gt;</a>")
-    // The inner JSON would be escaped once only.
+    // Here the value is in a JSON text within a JSON string. It would be escaped only once, but must be escaped twice.
     for text in [#"{"a":"{\"b\":\"${capture:x}\"}"}"#, #"{"a":"${json:["${capture:x}"]}"}"#] {
       #expect(throws: TemplateSyntaxError.self) { try Template(text, in: .opening, environment: [:]) }
     }

@@ -78,7 +78,8 @@ import UpstreamProtocol
     #expect(receive("no timeout", &spoken, &memory) == .push)
   }
 
-  /// Whether the service has resumed is known with the response to the step, and before the next step.
+  /// The response to the first step shows whether the service has resumed. If it has not, the protocol reports the loss
+  /// before the setup continues.
   @Test mutating func reportsWhetherTheServiceHasResumed() throws {
     conventions.onOpen = [.init(), .init()]
     conventions.onOpen[0].expect = Matcher(anyOf: [[.prefix("new")], [.prefix("resumed")]])

@@ -103,7 +103,8 @@ import Testing
     #expect(hear(&ledger, text("complete", 1 << 20)) == .removed)
   }
 
-  /// The ledger would keep the message under an id that the client does not know, so the client could not remove it.
+  /// The gateway has chosen the id of the call. If the ledger kept the message under this id, the client could not
+  /// remove it, because it does not know the id.
   @Test func aCallIsNotKeptUnderItsOwnID() throws {
     let id = try #require(JSONPointer("/id"))
     let channel = try #require(JSONPointer("/channel"))

@@ -31,7 +31,8 @@ class Interval:
 class _History:
     id: str
     created: float
-    #: The history before it, and the offset up to which it has that history. None for the first one.
+    #: The id of the history that this history continues, and the last offset that both have. The id is None for the
+    #: first history.
     parent: str | None
     end: float
     #: The offset before its first own write.

@@ -23,7 +23,7 @@ class Pushes:
     _REMEMBERED = 50_000
 
     def __init__(self, name=NAME):
-        #: The account for which it reports faults.
+        #: The name of the account in reports of faults.
         self.name = name
         self.context = None
         self.upstream = None

@@ -22,7 +22,8 @@ async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured
     client = gateway.client()
     cursor = await client.here()
     descriptors = gateway.descriptors()
-    # The first round makes the process allocate the memory that it keeps forever, so that the polls do not count it.
+    # The first round makes the process allocate the memory that it keeps forever, so that this memory does not count
+    # for the polls.
     warm = await hold(gateway.address(), 200, f"/v1/messages?cursor={cursor}&wait=0")
     await asyncio.gather(*(poll.response for poll in warm))
     for poll in warm:

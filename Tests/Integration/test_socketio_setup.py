@@ -96,7 +96,7 @@ async def test_a_failed_recovery_is_requested_once(played):
 
 @pytest.mark.parametrize("recovers", [True, False])
 async def test_the_state_of_a_connection_that_ends_during_its_setup_is_recovered(played, recovers):
-    """Its events were passed on, so they must not come again. If later events are missing, there is a gap."""
+    """The connection's events were passed on, and must not come again. If later events are missing, there is a gap."""
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
@@ -239,7 +239,7 @@ async def test_an_acknowledgement_ends_with_the_hand_over(played):
 
 
 async def test_a_namespace_that_only_the_successor_has_is_not_connected(played):
-    """If the gateway accepted a message to this namespace, it would lose the message at once."""
+    """If the gateway accepted a message to the new namespace, it would lose the message at once."""
 
     async def play(plays, conversation):
         message = await plays.connect(conversation)

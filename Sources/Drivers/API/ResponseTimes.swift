@@ -6,8 +6,8 @@ struct ResponseTimes {
   private var writer = TimestampWriter()
   private let offset: ClockOffset
   private let wallClock = ProcessInformation.wallClockMilliseconds()
-  /// Read at the same moment as the wall clock. The time of the loop's turn could not be used, since it is older: with
-  /// it, a lease would seem to last longer than it does.
+  /// Read at the same moment as the wall clock. The time of the loop's turn is older. If it were used, a lease would
+  /// seem to last longer than it does.
   let now = ProcessInformation.monotonicTime()
 
   init(_ offset: ClockOffset) { self.offset = offset }

@@ -8,7 +8,7 @@ import JournalCoding
 /// clock would end keys early. After an early end, a repeated message would be sent twice. So after a restart, a key
 /// may be valid for longer.
 package struct KeyClock: Sendable {
-  /// The wall clock decides only while there is no key.
+  /// The wall clock is used only at the beginning, and only if there is no stored key.
   private let start: JournalClock
 
   package init(_ stored: StoredKeys, at clock: JournalClock) {

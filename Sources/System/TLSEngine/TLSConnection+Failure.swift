@@ -26,8 +26,8 @@ extension TLSConnection {
 
   private var isServer: Bool { if case .server = role { true } else { false } }
 
-  /// Whether no valid hello of the peer has been received yet. As long as that is so, a client is in the state after
-  /// its own hello.
+  /// Whether no valid hello of the peer has been received yet. Until then, a client is in the state after its own
+  /// hello.
   private var isExpectingHello: Bool {
     let state = unsafe SSL_get_state(raw)
     return isServer ? state == TLS_ST_BEFORE || state == TLS_ST_SR_CLNT_HELLO : state == TLS_ST_CW_CLNT_HELLO

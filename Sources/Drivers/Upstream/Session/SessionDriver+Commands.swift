@@ -22,7 +22,7 @@ extension SessionDriver: SignalTarget {
         guarded.isReadingPaused
       )
     }
-    // Reading has resumed on each connection, and pauses again if it must.
+    // Reading resumes on each connection. A connection pauses again if it still must not read.
     if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
     // Each command leaves the queue only when it is performed. As long as commands are queued, the status shows the

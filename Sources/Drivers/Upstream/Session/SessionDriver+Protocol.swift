@@ -174,7 +174,8 @@ extension SessionDriver {
     resumeReading()
   }
 
-  /// Resumes reading when the number of waiting acknowledgements has fallen. Each connection pauses again if it must.
+  /// Resumes reading when the number of waiting acknowledgements has fallen. A connection pauses again if it still must
+  /// not read.
   private func resumeReading() {
     guard delayed?.isFull != true else { return }
     notePausedReading()

@@ -661,11 +661,11 @@ def _open_sessions(bench: Bench, count: int) -> tuple[float, float]:
     sink_port = free_port()
     with Tool("sink", sink_port, cores=bench.cores.load) as sink:
         sink.wait_until_listening(sink_port)
-        program = [PROJECT / ".build/release/session-herd", f"ws://127.0.0.1:{sink_port}", count]
-        with Process(program, bench.cores.server, pipes=True) as herd:
-            herd.process.stdout.readline()
+        program = PROJECT / ".build/release/session-herd"
+        with Tool(program, f"ws://127.0.0.1:{sink_port}", count, cores=bench.cores.server) as herd:
+            herd.receive_line()
             before = herd.memory()
-            result = json.loads(herd.process.stdout.readline())
+            result = herd.ask("begin")
             if result["ready"] != count:
                 raise SystemExit(f"error: of {count} sessions {result['ready']} became ready")
             return (herd.memory() - before) / count / 1024, result["seconds"]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -145,7 +146,11 @@ class Process:
 
 
 class Tool(Process):
-    """A C program. It reads one command per line, and prints a JSON object for each command."""
+    """A C program of `Benchmarks/programs`, or the program at a path. It reads one command per line, and prints a JSON
+    object for each command."""
+
+    #: Seconds. Each measurement takes less: the sessions of a herd must be ready within two minutes.
+    PATIENCE = 180
 
     def __init__(self, name, *arguments, cores):
         super().__init__([WORK / name, *arguments], cores, pipes=True)
@@ -154,11 +159,17 @@ class Tool(Process):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
-    def receive(self) -> dict:
+    def receive_line(self) -> str:
+        # Each line answers a command, so nothing is buffered here before a line arrives.
+        if not select.select([self.process.stdout], [], [], self.PATIENCE)[0]:
+            raise SystemExit(f"error: {' '.join(self.arguments)} has printed nothing for {self.PATIENCE} s")
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"error: {' '.join(self.arguments)} ended with status {self.process.wait()}")
-        return json.loads(line)
+        return line
+
+    def receive(self) -> dict:
+        return json.loads(self.receive_line())
 
     def ask(self, command: str) -> dict:
         self.send(command)

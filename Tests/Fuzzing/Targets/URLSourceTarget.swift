@@ -24,7 +24,9 @@ enum URLSourceTarget {
     }
     let request = ClientHandshake.Request(target: url.target, host: url.hostField)
     if let problem = request.problem { throw Finding("the URL does not allow a request: \(problem)") }
-    try require(!url.redacted.contains("?") && !url.redacted.contains("@"), "the log would contain '\(url.redacted)'")
+    // A path may contain '@'.
+    let authority = url.redacted.split(separator: "/", maxSplits: 2)[1]
+    try require(!url.redacted.contains("?") && !authority.contains("@"), "the log would contain '\(url.redacted)'")
     guard source.pointer == nil else { return }
     try require(
       content.dropLast(2).allSatisfy { $0 > 0x20 && $0 < 0x7F }, "the URL has a character that must be encoded")

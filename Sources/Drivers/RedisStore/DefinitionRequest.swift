@@ -38,6 +38,13 @@ package final class DefinitionRequest: Sendable {
   }
 }
 
+/// A request to look a session up in Redis.
+struct Lookup {
+  /// The name that clients use for the session.
+  let name: String
+  let request: DefinitionRequest
+}
+
 /// A change of the list of created sessions.
 final class DefinitionChange: Sendable {
   enum Kind: Sendable {

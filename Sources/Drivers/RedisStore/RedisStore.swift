@@ -130,6 +130,7 @@ package final class RedisStore: Sendable {
   /// `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
   private let definitionsAreKnown = Atomic(false)
+  private let definitionsWereKnown = Atomic(false)
   private let hasNoDescriptors = Atomic(false)
 
   private init(_ submissions: SubmissionQueue, _ settings: RedisStoreSettings) {
@@ -243,6 +244,9 @@ package final class RedisStore: Sendable {
   /// Whether this gateway knows all created sessions of all gateways.
   package var knowsDefinitions: Bool { definitionsAreKnown.load(ordering: .acquiring) }
 
+  /// Whether the list of created sessions was read since this gateway started.
+  package var hasKnownDefinitions: Bool { definitionsWereKnown.load(ordering: .acquiring) }
+
   /// Whether this gateway has no descriptors left for the connection of another created session.
   package var isFull: Bool { hasNoDescriptors.load(ordering: .relaxed) }
 
@@ -284,7 +288,10 @@ package final class RedisStore: Sendable {
 
   func setFull(_ isFull: Bool) { hasNoDescriptors.store(isFull, ordering: .relaxed) }
 
-  func setKnowsDefinitions(_ knows: Bool) { definitionsAreKnown.store(knows, ordering: .releasing) }
+  func setKnowsDefinitions(_ knows: Bool) {
+    definitionsAreKnown.store(knows, ordering: .releasing)
+    if knows { definitionsWereKnown.store(true, ordering: .releasing) }
+  }
 
   func report(_ failure: String?, _ cause: StoreState.Cause = .unreachable) {
     condition.withLock { state in

@@ -188,29 +188,30 @@ extension RedisStoreDriver {
 
   func lookUp(_ name: String, _ request: DefinitionRequest) {
     let client = request.client
+    if lookups.count >= Self.waiting.limit { lookups.removeAll { $0.request.isAbandoned } }
     guard !isClosing,
       Self.waiting.admits(
         1, used: lookups.count, own: client == 0 ? nil : lookups.count { $0.request.client == client })
     else { return request.finish(.failed) }
-    lookups.append((name, request))
+    lookups.append(Lookup(name: name, request: request))
   }
 
   private func sendLookups(_ flight: LogFlight) {
     var count = 0
     while count < lookups.count, count < Self.changesPerFlight, !flight.isFull {
-      let (name, request) = lookups[count]
+      let lookup = lookups[count]
       count += 1
-      guard !request.isAbandoned else { continue }
-      pendingLookups.append(request)
+      guard !lookup.request.isAbandoned else { continue }
+      sentLookups.append(lookup)
       var version: [UInt8]?
       // The version is read before the definition, so that a removal between the two reads counts as a later change.
       flight.send(.readVersion) { reply, _ in version = reply.value }
-      flight.send(.readDefinition(name)) { [unowned self] reply, _ in
+      flight.send(.readDefinition(lookup.name)) { [unowned self] reply, _ in
         if let definition = reply.value.flatMap({ SessionDefinition($0.span) }) {
-          report(definitions.adopt(name, definition, at: version))
+          report(definitions.adopt(lookup.name, definition, at: version))
         }
-        pendingLookups.removeAll { $0 === request }
-        request.finish(reply.isRefused ? .failed : .done)
+        sentLookups.removeAll { $0.request === lookup.request }
+        lookup.request.finish(reply.isRefused ? .failed : .done)
       }
     }
     lookups.removeFirst(count)
@@ -218,8 +219,8 @@ extension RedisStoreDriver {
 
   /// Fails all lookups: a session that could not be looked up must not count as missing.
   func endLookups() {
-    for request in pendingLookups + lookups.map(\.request) { request.finish(.failed) }
-    (pendingLookups, lookups) = ([], [])
+    for lookup in sentLookups + lookups { lookup.request.finish(.failed) }
+    (sentLookups, lookups) = ([], [])
   }
 
   // MARK: The list
@@ -251,7 +252,6 @@ extension RedisStoreDriver {
   }
 
   func report(_ changes: [DefinitionList.Change]) {
-    store.setKnowsDefinitions(definitions.isComplete)
     // The list `returned` includes sessions whose removal Redis has refused. Their removal is tried again, since each
     // heartbeat calls `report`, even without changes.
     if returned.count == 0 { returned.insert(definitions.returned.keys) }
@@ -265,6 +265,8 @@ extension RedisStoreDriver {
         forget(definition.storedName(name))
       }
     }
+    // The list is complete only when the delegate has all its sessions.
+    store.setKnowsDefinitions(definitions.isComplete)
   }
 
   /// Whether this was a created session that no longer exists.
@@ -285,10 +287,11 @@ extension RedisStoreDriver {
     forgetIfUnused(name)
   }
 
-  /// Called when the connection has ended. The outcome of the sent changes is unknown, so they are sent again, except
-  /// removals of idle sessions.
+  /// Called when a connection has begun or ended. The outcome of the sent changes and lookups is unknown, so they are
+  /// sent again, except removals of idle sessions.
   func disconnectDefinitions() {
-    endLookups()
+    lookups.insert(contentsOf: sentLookups, at: 0)
+    sentLookups = []
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }
     for index in changes.indices { changes[index].isSent = false }
     // A page may have been lost with the connection, or Redis may have another list now.

@@ -65,9 +65,9 @@ final class RedisStoreDriver {
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
   /// Lookups that were sent and have no outcome yet.
-  var pendingLookups: [DefinitionRequest] = []
-  /// Lookups that were not sent yet, with the names that clients use for the sessions.
-  var lookups: [(name: String, request: DefinitionRequest)] = []
+  var sentLookups: [Lookup] = []
+  /// Lookups that were not sent yet.
+  var lookups: [Lookup] = []
   /// Sessions that Redis has lost and whose holder is this gateway. They are defined again.
   var missing = PendingSessions()
   /// Removed sessions that a failover has restored. They are removed again.

@@ -19,8 +19,12 @@ extension CreatedSessions {
   /// Whether several gateways share the sessions.
   package var areShared: Bool { shared.withLock { $0 } != nil }
 
-  /// Whether sessions may be missing from this gateway's list, because it cannot reach Redis.
+  /// Whether sessions may be missing from this gateway's list, because the gateway has not read the list from Redis, or
+  /// not since a connection to Redis was lost.
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
+
+  /// Whether this gateway has just started, and has not read the list of sessions from Redis yet.
+  package var isListAwaited: Bool { shared.withLock { $0 }.map { !$0.hasKnownDefinitions } ?? false }
 
   /// Looks up a session in Redis if it is not in this gateway's list, since a client may just have created it at
   /// another gateway. Returns nil if sessions are not shared.

@@ -38,6 +38,25 @@ import Testing
     try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
   }
 
+  /// The readiness of a gateway depends on this: its first request may be for a created session.
+  @Test func aGatewayKnowsThatItHasNotReadTheListYet() async throws {
+    let server = try await RedisProcess.server()
+    let first = try TestGateway(server)
+    try await connected(first)
+    #expect(try await outcome(first.store.define("a", definition(1), within: Self.limits)) == .done)
+    let proxy = try TestProxy(to: server.port)
+    proxy.delay(after: "HSCAN")
+    let second = try TestGateway(server, port: proxy.port)
+    try await second.until("reads the list") { _ in proxy.isDelaying }
+    #expect(!second.store.hasKnownDefinitions)
+    proxy.endDelay()
+    try await second.until("has read the list") { _ in second.store.hasKnownDefinitions }
+    #expect(second.state.definitions["a"] != nil)
+    try await freeze(proxy, of: second)
+    #expect(second.store.hasKnownDefinitions)
+    for gateway in [first, second] { gateway.kill() }
+  }
+
   @Test func aSessionIsDefinedOnceAndKnownToEveryGateway() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

@@ -70,6 +70,22 @@ import Testing
     gateway.kill()
   }
 
+  /// A gateway that has just started may get a request for a session before it is connected to Redis.
+  @Test func lookUpsWaitForTheFirstConnectionAndAreRepeatedOnTheNext() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: TestProxy.noServer)
+    let gateway = try TestGateway(server, port: proxy.port) { $0.times = TenureTimes(lease: .seconds(60)) }
+    let early = gateway.store.lookUp("none")
+    proxy.redirect(to: server.port)
+    try await gateway.until("looked up") { _ in early.outcome != nil }
+    #expect(early.outcome == .done)
+    proxy.lose(Array("sought".utf8))
+    let sent = gateway.store.lookUp("sought")
+    try await gateway.until("looked up again") { _ in sent.outcome != nil }
+    #expect(sent.outcome == .done)
+    gateway.kill()
+  }
+
   @Test func oneClientCannotUseUpTheLookUpsOfNames() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }

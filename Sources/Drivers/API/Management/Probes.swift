@@ -64,6 +64,7 @@ enum ReadyProbe: ImmediateEndpoint {
       case .starting: "starting"
       case .draining: "draining"
       case .serving where redisProblem != nil: redisProblem
+      case .serving where common.sessions.created.isListAwaited: "the list of created sessions was not read yet"
       case .serving where store.peerProblem != nil: store.peerProblem
       case .serving:
         excludesUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected"

@@ -156,7 +156,7 @@ struct Router {
       if let session = sessions.find(name) {
         if grant.owns(session) { return session }
       } else if sessions.created.mayBeIncomplete {
-        throw API.listUnavailable
+        throw API.cannotLookUp(name.excerpt())
       } else if sessions.created.areShared, SessionName.isValid(name.text()) {
         missing = name.text()
       }

@@ -107,13 +107,20 @@ extension API {
       .retryAfter(1))
   }
 
+  static func cannotLookUp(_ name: String) -> Problem {
+    Problem(
+      .storeFailed,
+      "this gateway does not know session '\(name)', and could not read it from the list of sessions in Redis. Nothing was done: repeat the request after the time in Retry-After",
+      .retryAfter(1))
+  }
+
   fileprivate func respond(
     to change: HeldDirectoryRequest.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
     into response: inout Response
   ) throws(Problem) {
     let created = common.sessions.created
     switch (change, outcome) {
-    case (_, .failed): throw Self.listUnavailable
+    case (.put, .failed), (.delete, .failed): throw Self.listUnavailable
     case (.delete(let session), _):
       created.noteRemoval(of: session)
       response.begin(.noContent, nil)
@@ -122,7 +129,7 @@ extension API {
         throw problem
       }
       throw Self.sessionIsNew(name)
-    case (.lookUp, _): throw Self.listUnavailable
+    case (.lookUp(let name, _, _), _): throw Self.cannotLookUp(name)
     case (.put(let name, let document, let grant), .exists):
       // Another request was faster, perhaps at another gateway. This gateway may learn of the new session only a moment
       // later.

@@ -448,7 +448,7 @@ import WebSocketCodec
       "wss://example.gg/", "wss://a.example:444/", "wss://badexample.gg/", "wss://a.example.gg.evil.org/",
       "wss://127.0.0.1/", "wss://[::ffff:10.0.0.5]/", "wss://[::1]/", "wss://evil-example.gg/", "wss://b%2eexample.gg/",
       "wss://xn--example-9ta.gg/", "wss://a.example.gg.evil.org./", "wss://a.example.gg@evil.org/", "wss://10.0.0.6/",
-      "wss://evil.org/?a.example.gg",
+      "wss://evil.org/?a.example.gg", "wss://.example.gg/",
     ] {
       #expect(try refusal(url, secure) == "its host is not in 'upstream.captured_hosts'")
       let parsed = try WebSocketURL(url)

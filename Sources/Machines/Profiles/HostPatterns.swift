@@ -27,7 +27,10 @@ package struct HostPatterns: Hashable, Sendable {
     return texts.contains { text in
       let pattern = Self.normalized(text)
       if pattern == "*" { return true }
-      return pattern.hasPrefix("*.") ? host.hasSuffix(pattern.dropFirst()) : host == pattern
+      guard pattern.hasPrefix("*.") else { return host == pattern }
+      // A subdomain has a label before the name.
+      let suffix = pattern.dropFirst()
+      return host.hasSuffix(suffix) && host.utf8.count > suffix.utf8.count
     }
   }
 

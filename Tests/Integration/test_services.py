@@ -28,6 +28,7 @@ from harness.services import Journey, Service
 from harness.waiting import eventually
 
 PEERS = PROJECT / "Tests/Integration/peers"
+SOCKETIO = PROJECT / "Tests/Integration/socketio"
 
 
 async def output(*command):
@@ -738,7 +739,56 @@ class Janus(Service):
         return int(joining["display"]) if "display" in joining else None
 
 
-SMALL = [Aria2, NATS, Strawberry, Prosody, CentralSystem, Chromium]
+class SocketIO(Service):
+    """python-socketio 5, with version 4 of Engine.IO."""
+
+    title = "python-socketio 5"
+    profile = "socketio"
+    version_of_engine = 4
+    topic = "told"
+    call = '{"event": "sum", "args": [1, 2]}'
+
+    @property
+    def program(self):
+        return str(PROJECT / f".tools/{self.title.replace('python-', '').replace(' ', '-')}/bin/python")
+
+    def arguments(self):
+        return SOCKETIO / "server.py", self.port, "{}"
+
+    @property
+    def configuration(self):
+        return {"upstream": {"socketio": {"version": self.version_of_engine}}}
+
+    async def version(self):
+        text = await output(self.program, "-m", "pip", "show", "python-socketio")
+        return re.search(r"Version: ([0-9.]+)", text)[1]
+
+    def replied(self, response):
+        return response["args"] == [3, {"of": 2}]
+
+    async def push(self, number):
+        address = f"{self.url}socket.io/?EIO={self.version_of_engine}&transport=websocket"
+        async with aiohttp.ClientSession() as http, http.ws_connect(address) as client:
+            assert (await client.receive_str()).startswith("0{")
+            if self.version_of_engine == 4:
+                await client.send_str("40")
+            assert (await client.receive_str()).startswith("40")
+            await client.send_str(f'42["tell",{number}]')
+            while await client.receive_str() != f'42["told",{number}]':
+                pass
+
+    def number(self, payload):
+        return payload[0] if len(payload) == 1 and isinstance(payload[0], int) else None
+
+
+class OldSocketIO(SocketIO):
+    """python-socketio 4, with version 3 of Engine.IO."""
+
+    title = "python-socketio 4"
+    version_of_engine = 3
+
+
+SMALL = [Aria2, NATS, Strawberry, Prosody, CentralSystem, Chromium, SocketIO, OldSocketIO]
 LARGE = [RabbitMQ, Crossbar, NostrRelay, Mopidy, Janus, Jupyter, HomeAssistant]
 
 

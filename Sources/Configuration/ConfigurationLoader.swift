@@ -80,15 +80,12 @@ package struct ConfigurationLoader {
   ) -> Outcome {
     var loader = ConfigurationLoader(
       environment: environment, ignored: ignored, paths: PathResolver(paths, file: file), readFile: readFile)
-    if let profile { loader.apply(document: profile.text, named: profile.title) }
-    if let file { loader.apply(file: file) }
-    loader.applyEnvironment()
-    loader.apply(assignments: assignments)
-    loader.apply(flags: flags)
-    if let profile {
-      loader.replaceCredential(of: profile)
-      loader.replaceURL(of: profile)
-    }
+    if let profile { loader.addLayer { $0.apply(document: profile.text, named: profile.title) } }
+    if let file { loader.addLayer { $0.apply(file: file) } }
+    loader.addLayer { $0.applyEnvironment() }
+    loader.addLayer { $0.apply(assignments: assignments) }
+    loader.addLayer { $0.apply(flags: flags) }
+    if let profile { loader.replaceCredential(of: profile) }
     return loader.validated()
   }
 
@@ -109,26 +106,37 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// If a later layer sets the URL or its source, the URL and the source of the built-in profile are not used.
-  private mutating func replaceURL(of profile: BuiltIn) {
-    let set = ["upstream.url", "upstream.url.file", "upstream.url.command"].filter { origins[$0] != nil }
-    let own = set.filter { origins[$0]?.hasPrefix(profile.title + ":") == true }
-    guard own.count < set.count else { return }
-    for key in own {
-      (origins[key], written[key]) = (nil, nil)
-      switch key {
-      case "upstream.url": settings.session.upstream.url = nil
-      case "upstream.url.file": settings.session.upstream.urlSource.file = ""
-      default: settings.session.upstream.urlSource.command = []
+  /// Applies a layer. If it sets the URL or its source, the URL and the source of earlier layers are not used.
+  private mutating func addLayer(_ apply: (inout Self) -> Void) {
+    let before = Self.urlKeys.map { origins[$0] }
+    apply(&self)
+    let own = zip(Self.urlKeys, before).filter { origins[$0] != $1 }.map(\.0)
+    if own.contains("upstream.url") {
+      // The pointer and the timeout belong to the source. Without a source, they would be errors.
+      for key in Self.urlKeys where !own.contains(key) { resetURL(key) }
+    } else if own.contains("upstream.url.file") || own.contains("upstream.url.command") {
+      for key in ["upstream.url", "upstream.url.file", "upstream.url.command"] where !own.contains(key) {
+        resetURL(key)
       }
     }
-    // The pointer and the timeout belong to the source. Without a source, they would be errors.
-    guard !settings.session.upstream.urlSource.isSet else { return }
+  }
+
+  private static var urlKeys: [String] {
+    ["upstream.url"] + ["file", "command", "timeout", "pointer", "error"].map { "upstream.url.\($0)" }
+  }
+
+  /// Sets a key of the URL to its default.
+  private mutating func resetURL(_ key: String) {
+    guard origins[key] != nil else { return }
+    (origins[key], written[key]) = (nil, nil)
     let defaults = URLSource()
-    for key in ["pointer", "timeout"] where origins["upstream.url." + key]?.hasPrefix(profile.title + ":") == true {
-      (origins["upstream.url." + key], written["upstream.url." + key]) = (nil, nil)
-      if key == "pointer" { settings.session.upstream.urlSource.pointer = defaults.pointer }
-      if key == "timeout" { settings.session.upstream.urlSource.timeout = defaults.timeout }
+    switch key {
+    case "upstream.url": settings.session.upstream.url = nil
+    case "upstream.url.file": settings.session.upstream.urlSource.file = defaults.file
+    case "upstream.url.command": settings.session.upstream.urlSource.command = defaults.command
+    case "upstream.url.timeout": settings.session.upstream.urlSource.timeout = defaults.timeout
+    case "upstream.url.pointer": settings.session.upstream.urlSource.pointer = defaults.pointer
+    default: settings.session.upstream.urlSource.errorPointer = defaults.errorPointer
     }
   }
 

@@ -44,7 +44,10 @@ extension SettingSection {
         "how long a replaced connection is still read"),
       upstream(
         "close_codes", \.session.closing.ranges, .closeRules,
-        "reactions to close codes: reconnect, backoff, refresh-credential, park or stop"),
+        "reactions to close codes: reconnect, backoff, forget, refresh-credential, park or stop"),
+      upstream(
+        "close_code", \.session.closeCode, .closeCode,
+        "code of the Close frames that Drawbridge sends although the session continues"),
       upstream(
         "subprotocols", \.subprotocols, .texts, "subprotocols to offer, in order of preference (repeatable)",
         flag: "subprotocol"),
@@ -77,6 +80,8 @@ extension SettingSection {
         isSecret: true),
       url("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "maximum run time of the command"),
       url("pointer", \.pointer, .pointer, "JSON pointer of the URL in the file or output; empty: it is the URL itself"),
+      url(
+        "error", \.errorPointer, .pointer, "JSON pointer of an error to show if there is no URL; empty: none is shown"),
     ]
   }
 

@@ -85,6 +85,15 @@ extension ValueFormat where Value == [RequestField] {
   }
 }
 
+extension ValueFormat where Value == UInt16 {
+  /// A code that a close frame of the gateway may have before it connects again.
+  static var closeCode: ValueFormat {
+    .scalar(
+      "1000, or a code from 3000 to 4999", schema: .integer(1000...4999),
+      read: { UInt16($0).flatMap { $0 == 1000 || (3000...4999).contains($0) ? $0 : nil } }, format: { String($0) })
+  }
+}
+
 extension ValueFormat where Value == [CloseRules.Rule] {
   /// `4000-4099: park` pairs.
   static var closeRules: ValueFormat {

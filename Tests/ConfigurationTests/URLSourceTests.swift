@@ -76,11 +76,6 @@ import WebSocketCodec
   ])
   func reportsFaults(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
 
-  @Test func aURLOfAFlagAndACommandOfTheFileAreAConflict() {
-    let found = errors("upstream: {url: {command: [a]}}\n", flags: [("upstream", "ws://a/")])
-    #expect(found.count == 1 && found[0].contains("set either a URL, or 'command' or 'file'"), "\(found)")
-  }
-
   @Test(arguments: [
     ("ws://own/", "{command: [a]}"), ("{command: [b], pointer: /u, timeout: 3s}", "ws://own/"),
     ("{command: [b], pointer: /u}", "{file: /a}"),
@@ -96,6 +91,24 @@ import WebSocketCodec
     #expect(outcome.settings.session.upstream == expected)
   }
 
+  /// Like any other setting, the URL of a later layer applies.
+  @Test func aFlagReplacesTheSourceOfTheFile() throws {
+    let command = "upstream: {url: {command: [a], pointer: /u, error: /e, timeout: 3s}}"
+    let url = try load("upstream: {url: 'ws://own/'}").settings.session.upstream
+    for (environment, flags) in [
+      ([:], [("upstream", "ws://own/")]), (["DRAWBRIDGE_UPSTREAM_URL": "ws://own/"], []),
+    ] as [([String: String], [(name: String, value: String)])] {
+      #expect(try load(command, environment: environment, flags: flags).settings.session.upstream == url)
+    }
+    let file = ["DRAWBRIDGE_UPSTREAM_URL_FILE": "/a"]
+    var expected = try upstream("{file: /a, pointer: /u, error: /e, timeout: 3s}")
+    #expect(try load(command, environment: file).settings.session.upstream == expected, "the pointer stays")
+    expected = try upstream("{file: /a}")
+    #expect(try load("upstream: {url: 'ws://own/'}", environment: file).settings.session.upstream == expected)
+    let both = ["DRAWBRIDGE_UPSTREAM_URL": "ws://own/", "DRAWBRIDGE_UPSTREAM_URL_FILE": "/a"]
+    #expect(throws: ConfigurationErrors.self) { try load(environment: both) }
+  }
+
   @Test func theURLIsTheContentOrAValueInIt() throws {
     var source = URLSource()
     source.file = "/a"
@@ -104,14 +117,26 @@ import WebSocketCodec
     for (text, error) in [
       ("", URLSourceError.empty), ("\n", .empty), (" ws://a/", .invalid(.noScheme)),
       ("ws://a/\nws://b/", .invalid(.authority(.badCharacter))), ("https://a/", .invalid(.wrongScheme("https"))),
-      (String(repeating: "a", count: 70_000), .tooLong),
+      (String(repeating: "a", count: 1 << 20 + 1), .tooLong),
     ] {
       #expect(throws: error) { try url(text) }
     }
     source.pointer = JSONPointer("/url")
     let place = try #require(source.pointer)
     #expect(try url(#"{"a":1,"url":"ws:\/\/a\/"}"#) == "ws://a/")
-    #expect(throws: URLSourceError.noValue(place)) { try url(#"{"ok":false}"#) }
+    #expect(throws: URLSourceError.noValue(place, error: nil)) { try url(#"{"ok":false}"#) }
+    source.errorPointer = JSONPointer("/error")
+    #expect(throws: URLSourceError.noValue(place, error: "bad\\n")) { try url(#"{"error":"bad\n"}"#) }
+    #expect(throws: URLSourceError.noValue(place, error: nil)) { try url(#"{"error":""}"#) }
+    let long = String(repeating: "a", count: 1_000)
+    #expect(throws: URLSourceError.noValue(place, error: String(long.prefix(256)))) {
+      try url(#"{"error":"\#(long)"}"#)
+    }
+    // Chromium's list with many tabs.
+    let list = #"[{"url":"ws://a/"},"\#(String(repeating: "t", count: 500_000))"]"#
+    source.pointer = JSONPointer("/0/url")
+    #expect(try url(list) == "ws://a/")
+    source.pointer = place
     #expect(throws: URLSourceError.empty) { try url(#"{"url":""}"#) }
   }
 

@@ -3,7 +3,7 @@ import HTTPCodec
 /// A `ws:` or `wss:` URL (RFC 6455 §3): an `http:` or `https:` URL with another scheme.
 package struct WebSocketURL: Hashable, Sendable {
   private var http: HTTPURL
-  /// Whether the path may be secret, because the upstream has sent the URL.
+  /// Whether the path may be secret, because the upstream has sent the URL, or a file or command has returned it.
   package private(set) var hasSecretPath = false
 
   package var isSecure: Bool { http.isSecure }

@@ -231,13 +231,13 @@ package final class ConcurrentInbox: Sendable {
   /// The ticket of the last push. When it is stored, all pushes so far are stored. nil if no push was submitted.
   var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
-  /// Stores `cursor` with the next push, so that later connections resume from it.
-  func resumes(from cursor: [UInt8]) {
+  /// Stores `cursor` with the next push, so that later connections resume from it. nil: stores no earlier cursor.
+  func resumes(from cursor: [UInt8]?) {
     appender.withLock { appender in
       guard appender.resumeCursor != cursor else { return }
       appender.resumeCursor = cursor
       appender.memoryChanges.removeAll { if case .cursor = $0 { true } else { false } }
-      appender.memoryChanges.append(.cursor(cursor))
+      if let cursor { appender.memoryChanges.append(.cursor(cursor)) }
     }
   }
 

@@ -429,7 +429,7 @@ private final class InboxSink: UpstreamSink {
 
   var lastTicket: JournalTicket? { inbox.lastTicket }
 
-  func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }
+  func resumes(from cursor: [UInt8]?) { inbox.resumes(from: cursor) }
 
   func remembers(_ changes: [MemoryChange]) { inbox.remembers(changes) }
 

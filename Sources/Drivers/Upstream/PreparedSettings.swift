@@ -65,7 +65,7 @@ package final class PreparedSettings: Sendable {
       && !conventions.examinesMessages
     protocolPrototype =
       declaration?.makeProtocol(conventions, messageBytes: value.limits.messageBytes)
-      ?? (isPlain ? nil : PlainProtocol(conventions))
+      ?? (isPlain ? nil : PlainProtocol(value.boxedConventions))
     self.declaration = declaration
     var value = value
     // Without pings, no message can be confirmed.

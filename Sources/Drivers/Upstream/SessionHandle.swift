@@ -32,7 +32,7 @@ package final class SessionHandle: Sendable {
     case close(code: UInt16)
     /// Like `close(code:)`, but the session closes only when all queued messages have been written, or after this time
     /// at the latest.
-    case shutDown(flushWithin: TimeSpan, code: UInt16)
+    case shutDown(flushWithin: TimeSpan, code: UInt16?)
     /// Closes the socket without a closing handshake, and ends the session.
     case abort
     case reconfigure(PreparedSettings, because: ReplacementReason)
@@ -412,8 +412,9 @@ package final class SessionHandle: Sendable {
     permission == nil ? nil : journal?.submit(.desired(isOpen: isOpen))
   }
 
-  /// Shuts the session down. Queued messages are sent for at most `flushWithin`. After that, the connection is closed
-  /// with 1001, 'going away'. `hasEnded` becomes true when the shutdown is complete.
+  /// Shuts the session down, since the process ends. Queued messages are sent for at most `flushWithin`. After that,
+  /// the connection is closed with 1001, 'going away', or with the configured code (`SessionSettings.closeCode`).
+  /// `hasEnded` becomes true when the shutdown is complete.
   ///
   /// - Parameter end: called at the end, on the session's loop.
   package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
@@ -421,7 +422,7 @@ package final class SessionHandle: Sendable {
       guarded.isShuttingDown = true
       guarded.whenEnded = end
     }
-    send(.shutDown(flushWithin: flushWithin, code: 1001))
+    send(.shutDown(flushWithin: flushWithin, code: nil))
   }
 
   /// Ends the session for good: refuses every post, gives queued messages their final states, and closes the connection

@@ -13,11 +13,17 @@ package struct URLSource: Hashable, Sendable {
   package var timeout = TimeSpan.seconds(10)
   /// The place of the URL in the content, which is JSON; nil if the content is the URL.
   package var pointer: JSONPointer?
+  /// The place of the service's error in the content, which is shown if the content has no URL; nil if no part of the
+  /// content is shown.
+  package var errorPointer: JSONPointer?
 
   package init() {}
 
-  /// Maximum size of the content, in bytes. The list of targets of Chromium has a few thousand.
-  package static let maximumBytes = 64 << 10
+  /// Maximum size of the content, in bytes. Chromium's list of targets has about 600 bytes for each tab, and the URL of
+  /// a tab may have several thousand. This is enough for hundreds of tabs.
+  package static let maximumBytes = 1 << 20
+  /// Maximum size of the error that is shown, in bytes.
+  private static var maximumErrorBytes: Int { 256 }
 
   /// Whether both return the URL of the same client. The timeout does not matter.
   func isSameSource(as other: URLSource) -> Bool {
@@ -32,13 +38,20 @@ package struct URLSource: Hashable, Sendable {
       ? "file '\(file)' of 'upstream.url.file'" : "the output of '\(command[0])' ('upstream.url.command')"
   }
 
-  /// Returns the URL in the content. A line break after the URL is not part of it. The error repeats nothing of the
-  /// content, which may be a secret.
+  private func error(in content: [UInt8], at pointer: JSONPointer) -> String? {
+    guard let text = pointer.content(in: content.span), !text.isEmpty else { return nil }
+    return PrintableText.escaped(text.span.extracting(first: Self.maximumErrorBytes).text())
+  }
+
+  /// Returns the URL in the content. A line break after the URL is not part of it. The error repeats only the text at
+  /// `errorPointer`, since the content may be a secret.
   package func url(in content: [UInt8]) throws(URLSourceError) -> WebSocketURL {
     guard content.count <= Self.maximumBytes else { throw .tooLong }
     var text = content
     if let pointer {
-      guard let value = pointer.content(in: content.span) else { throw .noValue(pointer) }
+      guard let value = pointer.content(in: content.span) else {
+        throw .noValue(pointer, error: errorPointer.flatMap { error(in: content, at: $0) })
+      }
       text = value
     } else {
       if text.last == UInt8(ascii: "\n") { text.removeLast() }
@@ -46,7 +59,8 @@ package struct URLSource: Hashable, Sendable {
     }
     guard !text.isEmpty else { throw .empty }
     do throws(WebSocketURLError) {
-      return try WebSocketURL(String(decoding: text, as: UTF8.self))
+      // A URL that is issued for one connection is often a secret as a whole.
+      return try WebSocketURL(String(decoding: text, as: UTF8.self)).withSecretPath
     } catch {
       throw .invalid(error)
     }
@@ -57,14 +71,17 @@ package struct URLSource: Hashable, Sendable {
 package enum URLSourceError: Error, Equatable, Sendable, CustomStringConvertible {
   case empty
   case tooLong
-  case noValue(JSONPointer)
+  /// `error`: what the service says about it.
+  case noValue(JSONPointer, error: String?)
   case invalid(WebSocketURLError)
 
   package var description: String {
     switch self {
     case .empty: "is empty: it must be the URL"
     case .tooLong: "has more than \(URLSource.maximumBytes) bytes"
-    case .noValue(let pointer): "has no text at '\(pointer)' ('upstream.url.pointer')"
+    case .noValue(let pointer, nil): "has no text at '\(pointer)' ('upstream.url.pointer')"
+    case .noValue(let pointer, let error?):
+      "has no text at '\(pointer)' ('upstream.url.pointer'), but the error: \(error)"
     case .invalid(.wrongScheme): "is not a valid URL: it must begin with ws:// or wss://"
     case .invalid(let error): "is not a valid URL: \(error)"
     }

@@ -17,11 +17,22 @@ package struct UpstreamSettings: Equatable, Sendable {
     didSet { updateEndpointCount() }
   }
   /// The file or command that returns the URL for each attempt. If it is set, `urls` is empty.
-  package var urlSource = URLSource() {
-    didSet { applyConventions() }
+  package var urlSource: URLSource {
+    _read { yield boxedURLSource.value }
+    set {
+      boxedURLSource.value = newValue
+      applyConventions()
+    }
   }
+  /// Most sessions have no source. They use one object.
+  private var boxedURLSource = Self.noURLSource
+  private static let noURLSource = Boxed(URLSource())
   /// The URL that `urlSource` has returned for one connection. Only the settings of this connection have it.
-  package var readURL: WebSocketURL?
+  package var readURL: WebSocketURL? {
+    get { boxedReadURL?.value }
+    set { boxedReadURL = newValue.map { Boxed($0) } }
+  }
+  private var boxedReadURL: Boxed<WebSocketURL>?
   /// The name of the captured value that is the URL of the next attempt; nil if there is none.
   package var capturedURL: String?
   /// The hosts to which captured URLs may lead, besides the configured origins.
@@ -47,7 +58,7 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
   /// Most sessions have no conventions, and the sessions of a profile have the same conventions. They use one object.
-  private var boxedConventions = Self.noConventions
+  private(set) var boxedConventions = Self.noConventions
   private static let noConventions = Boxed(UpstreamConventions())
   /// Whether each message of a client must be checked for subscriptions. Derived from `conventions` when they are set.
   package private(set) var keepsSubscriptions = false

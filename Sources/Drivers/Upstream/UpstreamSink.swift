@@ -27,7 +27,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
   var lastTicket: JournalTicket? { get }
   /// Stores the cursor from which a new connection resumes, together with the next push. Called only if the session is
   /// stored.
-  func resumes(from cursor: [UInt8])
+  func resumes(from cursor: [UInt8]?)
   /// Stores these changes together with the next push. Called only if the session is stored.
   func remembers(_ changes: [MemoryChange])
   /// Stores the changes that were not stored together with a push.
@@ -55,7 +55,7 @@ extension UpstreamSink {
   package var lastTicket: JournalTicket? { nil }
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
-  package func resumes(from cursor: [UInt8]) {}
+  package func resumes(from cursor: [UInt8]?) {}
   package func remembers(_ changes: [MemoryChange]) {}
   package func storeRemembered() {}
   package func stateChanged() {}

@@ -29,13 +29,23 @@ package struct PlainProtocol: UpstreamProtocol {
   private var pending: ProtocolEvent?
   /// nil if no values are captured.
   private var captured: Captures?
-  /// The encoded texts that were rendered last, oldest first.
-  package private(set) var encodedTexts: [[UInt8]] = []
-  /// Maximum number of these texts. Each message has only a few.
+  /// Whether the upstream has said that the cursor is of no more use. Later messages of the connection set none.
+  private var hasForgottenCursor = false
+  /// The encoded texts of the setup messages. The service may repeat a text of the login at any time, so these texts
+  /// are kept as long as the connection.
+  private var encodedTextsOfSetup: [[UInt8]] = []
+  /// The encoded texts that were rendered last for other messages, oldest first.
+  private var latestEncodedTexts: [[UInt8]] = []
+  package var encodedTexts: [[UInt8]] { encodedTextsOfSetup + latestEncodedTexts }
+  /// Maximum number of `latestEncodedTexts`. Each message has only a few, and a service repeats a text of a heartbeat
+  /// soon or not at all.
   private static var encodedTextLimit: Int { 32 }
 
-  package init(_ conventions: UpstreamConventions) {
-    boxedConventions = Boxed(conventions)
+  package init(_ conventions: UpstreamConventions) { self.init(Boxed(conventions)) }
+
+  package init(_ boxed: Boxed<UpstreamConventions>) {
+    boxedConventions = boxed
+    let conventions = boxed.value
     var capabilities: ProtocolCapabilities = conventions.examinesMessages ? .examination : []
     if conventions.server.match == nil { capabilities.insert(.anyMessageIsHeartbeat) }
     if let correlation = conventions.correlation, correlation.ids == .sequence {
@@ -61,7 +71,7 @@ package struct PlainProtocol: UpstreamProtocol {
     for step in first..<max(first, conventions.onOpen.count) {
       if let template = conventions.onOpen[step].send, !skips(step) {
         do throws(TemplateError) {
-          prepared[step] = try render(template, memory, now: now)
+          prepared[step] = try render(template, memory, now: now, isSetup: true)
         } catch {
           throw SetupError(step: step, reason: error)
         }
@@ -114,17 +124,19 @@ package struct PlainProtocol: UpstreamProtocol {
       if kind.isText, let match = numberedIDs?.reply(payload) {
         return match.isIgnored ? .none : .reply(match.call, match.range)
       }
-      if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
+      if let cursor = conventions.cursor(in: payload), !hasForgottenCursor { memory.cursor = cursor }
       captured?.notePush()
       if !conventions.acknowledgements.isEmpty { noteAcknowledgement(of: payload) }
       return .push
     case .setupResponse:
       values.triggeringMessage = [UInt8](copying: payload)
+      noteFirstCursor(in: payload, &memory)
       return setupResponse(payload)
     case .refusal:
       let text = payload.extracting(first: Self.refusalTextLimit).text()
       return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
     case .failure(let failure):
+      if failure.forgetsCaptures { hasForgottenCursor = true }
       return .ended("the upstream ended the session: \(failure.cause)", forgetsCaptures: failure.forgetsCaptures)
     case .heartbeat:
       if conventions.server.reply != nil { values.triggeringMessage = [UInt8](copying: payload) }
@@ -149,6 +161,15 @@ package struct PlainProtocol: UpstreamProtocol {
     }
     pending = .setupResponse
     return Self.stateLost
+  }
+
+  /// The response to a login may already count: the upstream resumes after it if no push follows. The response of an
+  /// upstream that resumes may precede the pushes that it repeats, so it does not change the cursor.
+  private func noteFirstCursor(in payload: Span<UInt8>, _ memory: inout ProtocolMemory) {
+    guard memory.cursor == nil, conventions.cursor.match != nil, let step = awaitedStep,
+      conventions.onOpen[step].resumed == nil
+    else { return }
+    memory.cursor = conventions.cursor(in: payload)
   }
 
   private static var stateLost: ProtocolEvent {
@@ -241,7 +262,7 @@ package struct PlainProtocol: UpstreamProtocol {
   }
 
   private mutating func render(
-    _ template: Template, _ memory: ProtocolMemory, now: Int64
+    _ template: Template, _ memory: ProtocolMemory, now: Int64, isSetup: Bool = false
   ) throws(TemplateError) -> ByteString {
     values.now = now
     if template.usesSequence {
@@ -255,9 +276,14 @@ package struct PlainProtocol: UpstreamProtocol {
       values.cursor = try initial.rendered(with: values)
     }
     let message = ByteString(try template.rendered(with: values))
-    for text in template.encodedTexts(with: values) where !encodedTexts.contains(text) {
-      if encodedTexts.count >= Self.encodedTextLimit { encodedTexts.removeFirst() }
-      encodedTexts.append(text)
+    for text in template.encodedTexts(with: values)
+    where !encodedTextsOfSetup.contains(text) && !latestEncodedTexts.contains(text) {
+      if isSetup {
+        encodedTextsOfSetup.append(text)
+      } else {
+        if latestEncodedTexts.count >= Self.encodedTextLimit { latestEncodedTexts.removeFirst() }
+        latestEncodedTexts.append(text)
+      }
     }
     return message
   }

@@ -7,15 +7,20 @@ package struct StoredSubscription: Equatable, Sendable {
   package let key: [UInt8]
   package let kind: MessageKind
   package let payload: ByteString
+  /// Whether the message is the request of a call. Its id is then written anew for each connection
+  /// (`Correlation.IDs.sequence`).
+  package let isCall: Bool
 
-  package init(key: [UInt8], kind: MessageKind, payload: ByteString) {
+  package init(key: [UInt8], kind: MessageKind, payload: ByteString, isCall: Bool = false) {
     self.key = key
     self.kind = kind
     self.payload = payload
+    self.isCall = isCall
   }
 
   package static func == (left: StoredSubscription, right: StoredSubscription) -> Bool {
-    left.key == right.key && left.kind == right.kind && left.payload.bytes.equals(right.payload.bytes)
+    left.key == right.key && left.kind == right.kind && left.isCall == right.isCall
+      && left.payload.bytes.equals(right.payload.bytes)
   }
 }
 
@@ -70,7 +75,9 @@ extension SubscriptionLedger {
     switch effect {
     case .none: nil
     case .stored:
-      entry(lastKey).map { .subscribed(StoredSubscription(key: lastKey, kind: $0.kind, payload: $0.payload)) }
+      entry(lastKey).map {
+        .subscribed(StoredSubscription(key: lastKey, kind: $0.kind, payload: $0.payload, isCall: $0.isCall))
+      }
     case .removed, .full: .unsubscribed(key: lastKey)
     }
   }
@@ -132,8 +139,8 @@ extension MemoryChange {
   package func write(_ coder: inout JournalCoder) {
     switch self {
     case .subscribed(let subscription):
-      _ = coder.byte(10)
-      _ = StoredSubscription(subscription, &coder)
+      _ = coder.byte(subscription.isCall ? 20 : 10)
+      _ = StoredSubscription(subscription, isCall: subscription.isCall, &coder)
     case .unsubscribed(let key):
       _ = coder.byte(11)
       _ = coder.bytes(key)
@@ -158,7 +165,8 @@ extension MemoryChange {
   /// Returns nil if the tag does not belong to a change of the memory.
   package init?(tag: UInt8, _ coder: inout JournalCoder) {
     switch tag {
-    case 10: self = .subscribed(StoredSubscription(nil, &coder))
+    case 10: self = .subscribed(StoredSubscription(nil, isCall: false, &coder))
+    case 20: self = .subscribed(StoredSubscription(nil, isCall: true, &coder))
     case 11: self = .unsubscribed(key: coder.bytes(nil))
     case 12: self = .cursor(Self.cursor(nil, &coder))
     case 15: self = .continued(namespace: coder.text(nil), Continuation(nil, &coder))
@@ -176,8 +184,10 @@ extension MemoryChange {
   }
 }
 
-extension StoredSubscription: JournalRecord {
-  package init(_ subscription: Self?, _ coder: inout JournalCoder) {
+extension StoredSubscription {
+  /// The tag of the change says whether the message is a call.
+  fileprivate init(_ subscription: Self?, isCall: Bool, _ coder: inout JournalCoder) {
+    self.isCall = isCall
     key = coder.bytes(subscription?.key)
     kind = coder.raw(subscription?.kind, or: .text)
     payload = coder.byteString(subscription?.payload)

@@ -69,6 +69,8 @@ package struct SubscriptionLedger: Sendable {
     package let kind: MessageKind
     package let payload: ByteString
     package let key: [UInt8]
+    /// Whether the message is the request of a call, whose id the gateway has made.
+    package let isCall: Bool
     /// The number of the client's message; nil if an earlier process accepted it.
     package let message: UInt64?
     /// The client whose share the subscription uses; 0 if unknown.
@@ -100,9 +102,12 @@ package struct SubscriptionLedger: Sendable {
 
   /// Adds a subscription of an earlier process. Returns false if it is not added, since it exceeds the limits or would
   /// not be recognised now.
-  package mutating func restore(_ key: [UInt8], _ payload: ByteString, kind: MessageKind) -> Bool {
+  package mutating func restore(
+    _ key: [UInt8], _ payload: ByteString, kind: MessageKind, isCall: Bool = false
+  ) -> Bool {
     lastSequence += 1
-    let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
+    let entry = Entry(
+      kind: kind, payload: payload, key: key, isCall: isCall, message: nil, client: 0, sequence: lastSequence)
     // The client of the subscription is no longer known, and may have used the reserve. So the maximum includes the
     // reserve.
     guard isRecognised(entry), entries[key] == nil, entries.count < rules.entryReserve.maximum,
@@ -144,7 +149,8 @@ package struct SubscriptionLedger: Sendable {
     guard let key = rules.add.key(in: payload.bytes), callID?.content(in: payload.bytes) != key else { return .none }
     lastSequence += 1
     let entry = Entry(
-      kind: kind, payload: payload.standalone, key: key, message: message, client: client, sequence: lastSequence)
+      kind: kind, payload: payload.standalone, key: key, isCall: callID != nil, message: message, client: client,
+      sequence: lastSequence)
     // The replaced entry is out of date, even if the new entry does not fit.
     remove(key)
     lastKey = key

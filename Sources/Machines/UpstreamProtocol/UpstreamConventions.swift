@@ -89,7 +89,7 @@ package struct UpstreamConventions: Equatable, Sendable {
     package let match: Matcher
     /// The meaning of the message, for operators.
     package let cause: String
-    /// Whether the kept values are of no use either.
+    /// Whether the kept values and the cursor are of no use either.
     package let forgetsCaptures: Bool
 
     package init(match: Matcher, cause: String, forgetsCaptures: Bool = false) {

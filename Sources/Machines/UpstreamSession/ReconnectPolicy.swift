@@ -185,7 +185,7 @@ package struct ReconnectPolicy: Sendable {
     endpoints.connectionEnded(readyFor: readyFor, shouldAdvance: shouldAdvance(after: code, reaction, stable: stable))
 
     switch reaction {
-    case .reconnect: return reconnectAtOnce(stable: stable, using: &generator)
+    case .reconnect, .forget: return reconnectAtOnce(stable: stable, using: &generator)
     case .refreshCredential: return credentialsRejected(using: &generator)
     case .park: return Decision(verdict: .park(Constants.closedPark))
     case .stop: return Decision(verdict: .park(nil))
@@ -214,7 +214,7 @@ package struct ReconnectPolicy: Sendable {
   /// Whether this close code is a reason to use the next URL.
   private func shouldAdvance(after code: UInt16, _ reaction: CloseReaction?, stable: Bool) -> Bool {
     switch reaction {
-    case .reconnect: return !stable && hasReconnected
+    case .reconnect, .forget: return !stable && hasReconnected
     case .backoff: return !stable
     case .refreshCredential, .park, .stop: return false
     case nil: break

@@ -8,6 +8,9 @@ package struct SessionSettings: Sendable, Equatable {
   package var backoff = BackoffSettings()
   package var endpoints = EndpointSettings()
   package var closing = CloseRules()
+  /// The code of a close frame that the gateway sends although the session continues, for example before a reconnect.
+  /// With 1000, the code at the end of the process is 1001.
+  package var closeCode: UInt16 = 1000
   /// Connect only when there is something to send, and close after `idleAfter` without use.
   package var onDemand = false
   package var idleAfter: TimeSpan = .minutes(5)
@@ -75,6 +78,8 @@ package enum CloseReaction: String, CaseIterable, Sendable {
   /// The first attempt begins within a second, even after a short-lived connection. Further attempts follow `backoff`.
   case reconnect
   case backoff
+  /// As `reconnect`. The driver also forgets the kept values and the cursor, so the next connection does not resume.
+  case forget
   /// The credential is read again, and one attempt is made with it. If the upstream rejects that credential, too, the
   /// session is parked.
   case refreshCredential = "refresh-credential"
@@ -92,6 +97,9 @@ package struct CloseRules: Sendable, Equatable {
   package static func == (left: CloseRules, right: CloseRules) -> Bool {
     left.ranges.elementsEqual(right.ranges, by: ==)
   }
+
+  /// Whether the upstream has ended its own session, so that the next connection must not resume.
+  package func forgets(after code: UInt16) -> Bool { reaction(to: .closed(code: code)) == .forget }
 
   /// The configured reaction to the close frame of the upstream. Without a configured reaction, 1012 means `reconnect`.
   func reaction(to loss: ConnectionLoss) -> CloseReaction? {

@@ -47,10 +47,13 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Closes the session. `code` is sent to the upstream: 1000, or 1001 on shutdown.
+  /// Closes the session. `code` is sent to the upstream.
   package mutating func close(code: UInt16 = 1000, now: MonotonicTime) -> [SessionAction] {
+    close(code: code, because: code == 1001 ? .shutdown : .operatorRequest, now: now)
+  }
+
+  private mutating func close(code: UInt16, because cause: TransitionCause, now: MonotonicTime) -> [SessionAction] {
     desired = .down
-    let cause: TransitionCause = code == 1001 ? .shutdown : .operatorRequest
     var actions: [SessionAction] = []
     switch state {
     case .stopped:
@@ -78,9 +81,10 @@ extension SessionStateMachine {
 
   /// Begins the shutdown: the session is closed when the outbox is empty (`flushed`), or at `deadline`.
   ///
-  /// - Parameter code: sent to the upstream. 1001 when the process shuts down.
+  /// - Parameter code: sent to the upstream; nil when the process shuts down, after which another process may continue
+  ///   the session.
   package mutating func shutDown(
-    by deadline: MonotonicTime, code: UInt16 = 1001, now: MonotonicTime
+    by deadline: MonotonicTime, code: UInt16? = nil, now: MonotonicTime
   ) -> [SessionAction] {
     flushDeadline = deadline
     shutdownCode = code
@@ -103,7 +107,9 @@ extension SessionStateMachine {
   /// passed.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
     // A session that an operator has closed is closing already.
-    desired == .up ? close(code: shutdownCode, now: now) : []
+    guard desired == .up else { return [] }
+    if let shutdownCode { return close(code: shutdownCode, now: now) }
+    return close(code: settings.closeCode == 1000 ? 1001 : settings.closeCode, because: .shutdown, now: now)
   }
 
   /// Called when there is something to send. Only an on-demand session connects in this case, if it is idle or is
@@ -171,7 +177,7 @@ extension SessionStateMachine {
     guard case .ready(var connection) = state else { return [] }
     var actions: [SessionAction] = []
     guard !settings.isExclusive else {
-      startClosing(connection, code: 1000, because: .replacement(reason), now: now, &actions)
+      startClosing(connection, code: settings.closeCode, because: .replacement(reason), now: now, &actions)
       return actions
     }
     connection.replacement = reason
@@ -198,7 +204,7 @@ extension SessionStateMachine {
     case .replacing(var connection, let successor):
       actions.append(.discard(successor.dial.generation))
       guard !settings.isExclusive else {
-        startClosing(connection, code: 1000, because: .replacement(reason), now: now, &actions)
+        startClosing(connection, code: settings.closeCode, because: .replacement(reason), now: now, &actions)
         break
       }
       connection.replacement = reason
@@ -239,7 +245,8 @@ extension SessionStateMachine {
       if retiring == nil, now >= connection.replaceAt {
         actions += replace(because: connection.replacement, now: now)
       } else if isUnused(now) {
-        startClosing(connection, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
+        startClosing(
+          connection, code: settings.closeCode, because: .unused, becomesIdle: true, now: now, &actions)
       }
     case .replacing(let connection, let successor):
       if now >= successor.deadline { timeOut(successor, now: now, using: &generator, &actions) }

@@ -48,44 +48,48 @@ extension SessionStateMachine {
 
   /// Called when the upstream's close frame has arrived; `code` is 1005 if the frame had no code. The gateway responds,
   /// and waits for the end of the stream.
+  ///
+  /// - Parameter response: the code with which the gateway responds; nil means `code`.
   package mutating func closeReceived(
-    code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    code: UInt16, respondingWith response: UInt16? = nil, _ reported: Generation, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
+    let response = response ?? code
     let loss = ConnectionLoss.closed(code: code)
     // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver then
     // sends no code.
     switch state {
     case .ready(let connection) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       releasePredecessor(now: now, &actions)
       move(to: .closing(closing(of: connection, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
     case .replacing(let connection, let successor) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       retiring = Retiring(connection: connection, phase: .closing, response: closeDeadline(now: now))
       policy.recordConnection(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .attempting(let attempt) where attempt.dial.generation == reported && attempt.phase == .settingUp:
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       let closing = Closing(
         generation: reported, response: closeDeadline(now: now), loss: loss, readyFor: .zero)
       move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       dropAttempt(successor.dial, loss, now: now, using: &generator, &actions)
     case .switching(let connection, let successor, _) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       retiring = Retiring(connection: connection, phase: .closing, response: closeDeadline(now: now))
       takeOver(successor, now: now, &actions)
     case .switching(_, let successor, _) where successor.generation == reported:
-      actions.append(.close(reported, code: code))
+      actions.append(.close(reported, code: response))
       loseSuccessor(successor, loss, now: now, using: &generator, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .switching, .closing:
       if var old = retiring, old.generation == reported, old.phase == .listening {
-        actions.append(.close(reported, code: code))
+        actions.append(.close(reported, code: response))
         old.phase = .closing
         old.response = closeDeadline(now: now)
         retiring = old

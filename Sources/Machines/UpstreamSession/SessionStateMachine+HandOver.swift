@@ -178,7 +178,7 @@ extension SessionStateMachine {
   /// Closes the predecessor: its overlap is over, or its successor has ended.
   mutating func releasePredecessor(now: MonotonicTime, _ actions: inout [SessionAction]) {
     guard var old = retiring, old.phase == .listening else { return }
-    actions.append(.close(old.connection.generation, code: 1000))
+    actions.append(.close(old.connection.generation, code: settings.closeCode))
     old.phase = .closing
     // Bytes that may be in the buffers of a proxy (`ResponseDeadline`) do not extend this deadline. A message that the
     // cut has interrupted can be sent on another connection only when this connection has ended.

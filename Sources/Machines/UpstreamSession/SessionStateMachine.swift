@@ -125,8 +125,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   package internal(set) var desired = DesiredState.down
   /// The deadline for flushing the outbox; nil until the shutdown of the session begins.
   var flushDeadline: MonotonicTime?
-  /// The close code that is sent when the shutdown's flush is over.
-  var shutdownCode: UInt16 = 1001
+  /// The close code that is sent when the shutdown's flush is over; nil if the process shuts down.
+  var shutdownCode: UInt16?
   /// When the observed state was entered.
   var since = MonotonicTime.zero
   /// The generation of the newest attempt.

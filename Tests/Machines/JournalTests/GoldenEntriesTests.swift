@@ -95,6 +95,11 @@ import UpstreamProtocol
         .settled(StoredSettlement(first: 7, last: 7, state: 2, reason: 9, time: 0, releasesPayloads: false))
       ),
       ("subscribed", .subscribed(StoredSubscription(key: Array("\"1\"".utf8), kind: .text, payload: shared("sub")))),
+      (
+        "subscribed by a call",
+        .subscribed(
+          StoredSubscription(key: Array("\"1\"".utf8), kind: .text, payload: shared("sub"), isCall: true))
+      ),
       ("unsubscribed", .unsubscribed(key: Array("\"1\"".utf8))),
       ("resume", .cursor(Array("21".utf8))),
       ("resume nothing", .cursor(nil)),

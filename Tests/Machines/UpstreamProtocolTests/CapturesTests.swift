@@ -272,6 +272,55 @@ import UpstreamProtocol
     #expect(receive("gone", &spoken, &memory) == .ended("the upstream ended the session: g", forgetsCaptures: true))
   }
 
+  /// The response to a login already counts, so the upstream can resume after it.
+  @Test func theResponseToALoginSetsTheFirstCursor() throws {
+    var conventions = UpstreamConventions()
+    conventions.cursor.pointer = JSONPointer("/s")
+    conventions.cursor.match = Matcher([.present(try #require(JSONPointer("/s")))])
+    let accepted = Matcher([.present(try #require(JSONPointer("/s")))])
+    var (login, resuming) = (UpstreamConventions.OpeningMessage(), UpstreamConventions.OpeningMessage())
+    (login.expect, resuming.expect, resuming.resumed) = (accepted, accepted, accepted)
+    func cursor(_ step: UpstreamConventions.OpeningMessage, _ before: String?, matches: Bool = true) -> String? {
+      var conventions = conventions
+      conventions.onOpen = [step]
+      if !matches { conventions.cursor.match = nil }
+      var (spoken, memory) = (PlainProtocol(conventions), memory)
+      memory.cursor = before.map { Array($0.utf8) }
+      _ = spoken.beginSetup(step: 0)
+      _ = receive(#"{"s":7}"#, &spoken, &memory)
+      return memory.cursor.map { String(decoding: $0, as: UTF8.self) }
+    }
+    #expect(cursor(login, nil) == "7")
+    #expect(cursor(login, "3") == "3", "the upstream may still send what follows")
+    #expect(cursor(resuming, nil) == nil)
+    #expect(cursor(login, nil, matches: false) == nil)
+  }
+
+  @Test func aFailureThatForgetsEndsTheCount() throws {
+    var conventions = UpstreamConventions()
+    conventions.cursor.pointer = JSONPointer("/s")
+    conventions.failures = [.init(match: Matcher([.text("gone")]), cause: "g", forgetsCaptures: true)]
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    _ = receive(#"{"s":1}"#, &spoken, &memory)
+    _ = receive("gone", &spoken, &memory)
+    _ = receive(#"{"s":2}"#, &spoken, &memory)
+    #expect(memory.cursor == Array("1".utf8))
+  }
+
+  /// A service may repeat a text of the login in the reason of its close frame, after many heartbeats.
+  @Test func theTextsOfTheLoginStayHidden() throws {
+    var conventions = UpstreamConventions()
+    var step = UpstreamConventions.OpeningMessage()
+    step.send = try Template("${base64:${sequence}}", in: .opening, environment: [:])
+    conventions.onOpen = [step]
+    conventions.client.message = try Template("${base64:${sequence}}", in: .heartbeat, environment: [:])
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    for counter in 1...100 as ClosedRange<UInt64> { _ = try spoken.heartbeat(counter, memory, now: 0) }
+    let login = Array("MQ==".utf8)
+    #expect(spoken.encodedTexts.contains(login) && spoken.encodedTexts.count == 33)
+  }
+
   @Test func writesValuesIntoMessagesThatAreSentAgain() throws {
     var rules = SubscriptionRules()
     rules.replacements = [

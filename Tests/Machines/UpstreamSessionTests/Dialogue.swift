@@ -89,6 +89,14 @@ final class Dialogue {
   }
 
   func shutDown() -> [String] { words(machine.shutDown(by: now + .minutes(1), now: now)) }
+  func flushed() -> [String] { words(machine.flushed(now: now)) }
+
+  /// Reports that the upstream has announced the end of the connection by a message.
+  func endedByMessage(_ generation: UInt64) -> [String] {
+    words(
+      machine.closeReceived(
+        code: 1000, respondingWith: machine.settings.closeCode, Generation(generation), now: now, using: &random))
+  }
 
   /// Lets time pass without an event.
   func pass(_ span: TimeSpan) { now = now + span }

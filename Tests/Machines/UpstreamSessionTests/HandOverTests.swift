@@ -76,6 +76,29 @@ import Testing
     #expect(session.waited == .seconds(5))
   }
 
+  /// Some upstreams end their session after 1000 and 1001. The session continues, so they get another code.
+  @Test func aConnectionThatIsToBeResumedIsClosedWithTheConfiguredCode() {
+    let exclusive = Dialogue {
+      $0.isExclusive = true
+      $0.closeCode = 4000
+    }
+    exclusive.openToReady()
+    #expect(exclusive.replace() == ["hold #1", "ping 1 #1", "close 4000 #1", "ready→closing"])
+    let session = Dialogue { $0.closeCode = 4000 }
+    session.openToReady()
+    #expect(session.endedByMessage(1) == ["hold #1", "close 4000 #1", "ready→closing"])
+    _ = session.lost(.ended, 1)
+    let ending = Dialogue { $0.closeCode = 4000 }
+    ending.openToReady()
+    #expect(ending.shutDown() == [])
+    #expect(ending.flushed().contains("close 4000 #1"))
+    #expect(ending.causes.last == .shutdown)
+    // A client that closes the session chooses the code.
+    let closed = Dialogue { $0.closeCode = 4000 }
+    closed.openToReady()
+    #expect(closed.close().contains("close 1000 #1"))
+  }
+
   @Test func aReloadCanMakeTheConnectionExclusiveDuringAHandOver() {
     let session = Dialogue()
     session.openToReady()

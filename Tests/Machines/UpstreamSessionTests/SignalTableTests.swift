@@ -279,6 +279,9 @@ import Testing
       #expect(stopped.state == .parked && stopped.untilDial == nil)
       expect(ended(.park, after: time), Reaction(wait: 300...300, dial: "dial #2", state: .parked), "park")
       expect(ended(.reconnect, after: time), Reaction(wait: 0...1, dial: "dial #2"), "reconnect")
+      let forgotten = ended(.forget, after: time)
+      expect(forgotten, Reaction(wait: 0...1, dial: "dial #2"), "forget")
+      #expect(forgotten.machine.settings.closing.forgets(after: code))
       expect(ended(.refreshCredential, after: time), Reaction(wait: Self.atOnce, dial: "dial #2 afresh"), "refresh")
     }
     expect(ended(.backoff, after: .seconds(1)), Reaction(wait: Self.backoff, dial: "dial #2 url 1"), "backoff")

@@ -13,7 +13,6 @@ extension ConnectionAttempt {
   /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, and the files of
   /// `upstream.tls`.
   func prepare() async throws(AttemptError) {
-    values.now = loop.wallClock
     values.random = UInt128(loop.entropy.next()) << 64 | UInt128(loop.entropy.next())
     let deadline = loop.now + settings.fileTimeout
     for path in settings.conventions.files.sorted() {
@@ -30,6 +29,8 @@ extension ConnectionAttempt {
       try preparing { () throws(SecretError) in if credential.isEmpty { throw .empty } }
       values.credential = credential
     }
+    // A login may be valid only for a short time after `${now}`, and a command may take long.
+    values.now = loop.wallClock
     guard url.isSecure else { return }
     do throws(DialError) {
       let deadline = loop.now + settings.fileTimeout

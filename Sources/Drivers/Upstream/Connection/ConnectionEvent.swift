@@ -6,8 +6,8 @@ import WebSocketCodec
 /// An event that a connection reports to its owner.
 enum ConnectionEvent {
   // Before the connection is open.
-  /// The URL was read. Unless the owner discards the connection, the attempt follows.
-  indirect case located(WebSocketURL)
+  /// The URL was read, which took this long. Unless the owner discards the connection, the attempt follows.
+  indirect case located(WebSocketURL, after: TimeSpan)
   /// All files that the attempt needs have been read.
   case prepared
   case advanced(AttemptPhase)

@@ -7,7 +7,8 @@ import WebSocketCodec
 /// Reads the URL of one connection from the file or command of `upstream.url`.
 final class URLReading: LoopTask {
   enum Event {
-    case read(WebSocketURL)
+    /// The URL, and how long its reading took.
+    case read(WebSocketURL, after: TimeSpan)
     case failed(AttemptReport)
   }
 
@@ -28,10 +29,11 @@ final class URLReading: LoopTask {
   func cancel() { cancellation.cancel() }
 
   func run() async {
+    let start = loop.now
     let result = await read()
     guard !cancellation.isCancelled else { return }
     switch result {
-    case .success(let url): report(.read(url))
+    case .success(let url): report(.read(url, after: loop.now - start))
     case .failure(.cancelled), .failure(.redirected): break
     case .failure(.failed(let failure)): report(.failed(failure))
     }
@@ -41,7 +43,8 @@ final class URLReading: LoopTask {
     let reader = AttemptReader(cancellation: cancellation, loop: loop)
     let content: [UInt8]
     if source.command.isEmpty {
-      guard let outcome = await reader.file(source.file, until: loop.now + settings.value.fileTimeout) else {
+      let deadline = loop.now + settings.value.fileTimeout
+      guard let outcome = await reader.file(source.file, atMost: URLSource.maximumBytes, until: deadline) else {
         return .failure(.cancelled)
       }
       do throws(RequiredFileError) {
@@ -50,9 +53,10 @@ final class URLReading: LoopTask {
         return .failure(.preparationFailed("\(source.name) cannot be read: \(error)"))
       }
     } else {
-      guard let outcome = await reader.output(of: source.command, within: source.timeout) else {
-        return .failure(.cancelled)
-      }
+      guard
+        let outcome = await reader.output(
+          of: source.command, atMost: URLSource.maximumBytes, within: source.timeout)
+      else { return .failure(.cancelled) }
       let name = "the command '\(source.command[0])' of 'upstream.url.command'"
       switch outcome {
       case .success(.success(let bytes)): content = bytes

@@ -97,12 +97,12 @@ extension UpstreamConnection {
   }
 
   /// Sends a client's message again, ahead of the outbox.
-  func sendAgain(_ payload: ByteString, _ kind: MessageKind) -> Bool {
+  func sendAgain(_ payload: ByteString, _ kind: MessageKind, isCall: Bool) -> Bool {
     guard let conversation, conversation.can(.numberedIDs) else {
       return send(PriorityMessage(.setup, kind: kind, payload: payload))
     }
     var numbered = ByteQueue()
-    _ = conversation.state.encode(payload.bytes, kind: kind, isCall: true) { parts, _ in
+    _ = conversation.state.encode(payload.bytes, kind: kind, isCall: isCall) { parts, _ in
       parts.append(to: &numbered)
     }
     return send(PriorityMessage(.setup, kind: kind, payload: ByteString(numbered.copyBytes())))

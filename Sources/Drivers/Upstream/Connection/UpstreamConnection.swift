@@ -135,11 +135,11 @@ final class UpstreamConnection: TurnEndTarget {
     guard !isDiscarded else { return }
     reading = nil
     switch event {
-    case .read(let url):
+    case .read(let url, let time):
       self.url = url
       preparedSettings = preparedSettings.reading(url)
       proxy = settings.proxy(for: url)
-      report(.located(url))
+      report(.located(url, after: time))
       if !isDiscarded { open(with: dialer) }
     case .failed(let failure): report(.failed(failure))
     }

@@ -18,6 +18,8 @@ final class ProtocolRunner {
   /// The setup step that was begun last, and the time at which it was begun. If the session waits for the response to a
   /// step, it waits for the response to this step.
   private var lastAwaited = (step: 0, since: MonotonicTime.zero)
+  /// Whether there was a cursor when this step was begun.
+  private var hadCursor = false
   private let loop: LoopContext
   private let logger: Logger
   private let metrics: UpstreamMetrics
@@ -48,7 +50,9 @@ final class ProtocolRunner {
     restore(resumed.captures, settings)
     var dropped: [[UInt8]] = []
     for subscription in resumed.subscriptions
-    where !memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind) {
+    where !memory.subscriptions.restore(
+      subscription.key, subscription.payload, kind: subscription.kind, isCall: subscription.isCall)
+    {
       dropped.append(subscription.key)
     }
     drop(dropped)
@@ -56,6 +60,19 @@ final class ProtocolRunner {
 
   /// The cursor of the last push that had a cursor.
   var cursor: [UInt8]? { memory.cursor }
+
+  /// Stores the cursor that the response to the last setup step has set. No push brings it.
+  func storeCursorOfSetup() {
+    guard !hadCursor, let cursor = memory.cursor else { return }
+    journal?.submit(.memory(.cursor(cursor)))
+  }
+
+  /// Forgets the cursor, since the upstream counts anew on the next connection.
+  func forgetCursor() {
+    guard memory.cursor != nil else { return }
+    memory.cursor = nil
+    journal?.submit(.memory(.cursor(nil)))
+  }
 
   /// Applies new settings. The settings for subscriptions take effect with the next message. The other settings take
   /// effect with the next connection.
@@ -109,6 +126,7 @@ final class ProtocolRunner {
     guard let conversation = connection.conversation else { return false }
     let frames = conversation.state.beginSetup(step: step)
     lastAwaited = (step, loop.now)
+    hadCursor = memory.cursor != nil
     var isSent = false
     for frame in frames {
       isSent = connection.send(PriorityMessage(.setup, kind: frame.kind, payload: frame.payload)) || isSent
@@ -437,10 +455,13 @@ final class ProtocolRunner {
 
   private func sendAgain(_ entry: SubscriptionLedger.Entry, on connection: UpstreamConnection) -> Bool {
     let rules = memory.subscriptions.rules
-    guard !rules.replacements.isEmpty else { return connection.sendAgain(entry.payload, entry.kind) }
+    guard !rules.replacements.isEmpty else {
+      return connection.sendAgain(entry.payload, entry.kind, isCall: entry.isCall)
+    }
     do throws(TemplateError) {
       let captures = connection.conversation?.state.captures ?? [:]
-      return connection.sendAgain(try rules.replacing(entry.payload, kind: entry.kind, with: captures), entry.kind)
+      let message = try rules.replacing(entry.payload, kind: entry.kind, with: captures)
+      return connection.sendAgain(message, entry.kind, isCall: entry.isCall)
     } catch {
       logger.warning(
         "a subscription is not sent again on this connection ('upstream.subscriptions.replace')",

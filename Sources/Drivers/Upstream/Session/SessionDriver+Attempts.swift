@@ -6,10 +6,6 @@ import WebSocketCodec
 
 /// Starts connection attempts: chooses the URL, and asks the limiter of its host.
 extension SessionDriver {
-  /// A URL that was read for a delayed attempt is used for this long. Then it is read again, since some services issue
-  /// URLs that expire soon.
-  private static var delayedURLLifetime: TimeSpan { .seconds(10) }
-
   /// Where an attempt leads, and the settings of its connection.
   private struct Destination {
     /// nil if the URL must be read first.
@@ -47,7 +43,7 @@ extension SessionDriver {
       // If the URL that redirected was read from a file or command, its origin still counts as configured, and may get
       // secrets.
       return Destination(
-        url: redirection, settings: redirectingURL.map { preparedSettings.reading($0) } ?? preparedSettings,
+        url: redirection, settings: redirectingURL.map { preparedSettings.reading($0.value) } ?? preparedSettings,
         isCaptured: isRedirectedFromCapturedURL)
     case .endpoint(let index):
       let own = configured(index)
@@ -58,18 +54,20 @@ extension SessionDriver {
 
   private func configured(_ index: Int) -> Destination {
     guard settings.urlSource.isSet else { return Destination(url: settings.urls[index], settings: preparedSettings) }
-    guard let delayedURL, loop.now - delayedURL.since <= Self.delayedURLLifetime else {
+    guard let delayed = delayedURL?.value, loop.now <= delayed.end else {
       return Destination(url: nil, settings: preparedSettings)
     }
-    return Destination(url: delayedURL.url, settings: preparedSettings.reading(delayedURL.url))
+    return Destination(url: delayed.url, settings: preparedSettings.reading(delayed.url))
   }
 
-  /// The URL of a connection was read. If the limit of its host delays the attempt, it begins again at that time.
-  func located(_ connection: UpstreamConnection, at url: WebSocketURL) {
+  /// The URL of a connection was read, which took `time`. If the limit of its host delays the attempt, it begins again
+  /// at that time, or earlier if the URL must be read again before.
+  func located(_ connection: UpstreamConnection, at url: WebSocketURL, after time: TimeSpan) {
     if let slot = admit(url, connection.dial) {
       drop(connection)
-      delayedURL = (url, loop.now)
-      apply(machine.postponed(until: slot, connection.generation, now: loop.now))
+      let plan = DelayedURLPlan(slot: slot, readingTook: time, now: loop.now)
+      delayedURL = plan.end.map { Boxed(DelayedURL(url: url, end: $0)) }
+      apply(machine.postponed(until: plan.attempt, connection.generation, now: loop.now))
     } else {
       connection.isCountedAttempt = true
       if machine.sending == nil { status.show(connection) }
@@ -107,4 +105,11 @@ extension SessionDriver {
     connection.isCountedAttempt = false
     handle.attemptLimiter.ended(handle.attemptKey(of: url.server))
   }
+}
+
+/// A URL that was read for a delayed attempt.
+struct DelayedURL: Sendable {
+  let url: WebSocketURL
+  /// After this time, the URL is read again.
+  let end: MonotonicTime
 }

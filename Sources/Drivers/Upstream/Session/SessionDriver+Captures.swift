@@ -51,8 +51,9 @@ extension SessionDriver {
     if handle.journal != nil, !merger.isOverlapping { sink.remembers(runner.takeUnstoredCaptures()) }
   }
 
-  /// Forgets the kept values, since the upstream says that they are of no more use. Later messages of the connection do
-  /// not bring them back. While another connection sends, the values in use are the values of that connection.
+  /// Forgets the kept values and the cursor, since the upstream says that they are of no more use. Later messages of
+  /// the connection do not bring them back. While another connection sends, the values in use are the values of that
+  /// connection.
   func forgetCaptures(of connection: UpstreamConnection) {
     connection.conversation?.hasForgottenCaptures = true
     guard machine.sending == nil || machine.sending == connection.generation,
@@ -61,6 +62,8 @@ extension SessionDriver {
     // Values that are still to be stored come first, or the store would have them again.
     storeCaptures()
     runner.forgetCaptures()
+    sink.resumes(from: nil)
+    runner.forgetCursor()
   }
 
   /// Stores the kept values that were not stored together with a push.

@@ -56,7 +56,7 @@ extension SessionDriver: SignalTarget {
   }
 
   private func abort() {
-    apply(machine.shutDown(by: loop.now, code: 1001, now: loop.now))
+    apply(machine.shutDown(by: loop.now, now: loop.now))
     endIfFlushed()
     for connection in connections { lost(connection, .ended, "another gateway may be the holder of the session") }
   }

@@ -37,8 +37,8 @@ extension SessionDriver {
       written(through: sequence)
     case .pong(let counter):
       pongReceived(connection, counter)
-    case .located(let url):
-      located(connection, at: url)
+    case .located(let url, let time):
+      located(connection, at: url, after: time)
     case .prepared:
       machine.prepared(generation, now: loop.now)
       apply([])
@@ -50,7 +50,9 @@ extension SessionDriver {
       if restoresState || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
-    case .redirected(let url):
+    case .redirected(let location):
+      // A server that got a secret URL may repeat a part of it.
+      let url = connection.url?.hasSecretPath == true ? location.withSecretPath : location
       guard permitsRedirection(of: connection, to: url) else {
         forget(connection)
         let report = AttemptReport(
@@ -62,7 +64,7 @@ extension SessionDriver {
       connection.hasCapturedURL = false
       forget(connection)
       redirection = url
-      redirectingURL = connection.settings.readURL
+      redirectingURL = connection.settings.readURL.map { Boxed($0) }
       let limit = SessionStateMachine.redirectionLimit
       status.withExplanation("redirected more than \(limit) times, the last time to \(url.redacted)") {
         apply(machine.redirected(generation, now: loop.now, using: &loop.entropy))
@@ -73,6 +75,8 @@ extension SessionDriver {
       fail(connection, report)
       refusingURL = nil
     case .closed(let code, let reason):
+      // The next attempt, which may begin at once, must not use the values.
+      if connection.settings.session.closing.forgets(after: code) { forgetCaptures(of: connection) }
       status.withExplanation(closingText(code, reason, connection)) {
         apply(machine.closeReceived(code: code, generation, now: loop.now, using: &loop.entropy))
       }
@@ -220,6 +224,7 @@ extension SessionDriver {
     case .lost(let loss, let reason): lost(connection, loss, reason)
     case .news(let news): handle(news, of: connection)
     case .setupResponseReceived(let step):
+      if handle.journal != nil, !merger.isOverlapping { runner.storeCursorOfSetup() }
       if let report = runner.prepareSetup(connection, from: step + 1) { return fail(connection, report) }
       apply(machine.setupResponseReceived(generation, now: loop.now, using: &loop.entropy))
     case .refused(let report): fail(connection, report)
@@ -239,7 +244,9 @@ extension SessionDriver {
       isEnding = true
       defer { isEnding = false }
       status.withExplanation(reason) {
-        apply(machine.closeReceived(code: 1000, generation, now: loop.now, using: &loop.entropy))
+        apply(
+          machine.closeReceived(
+            code: 1000, respondingWith: settings.session.closeCode, generation, now: loop.now, using: &loop.entropy))
       }
     case .callsEnded(let ids): handle.endCalls(withReplies: ids)
     }

@@ -38,11 +38,11 @@ final class SessionDriver {
   /// Whether this redirection began at a captured URL.
   var isRedirectedFromCapturedURL = false
   /// The URL that was read for the attempt that was redirected; nil if its URL was configured or captured.
-  var redirectingURL: WebSocketURL?
+  var redirectingURL: Boxed<WebSocketURL>?
   /// The time that is reserved for the next attempt, if the limit of the host has delayed this attempt.
   var ticket: HostAttemptLimiter.Ticket?
-  /// The URL that was read for an attempt that the limit of the host has delayed, and when it was read.
-  var delayedURL: (url: WebSocketURL, since: MonotonicTime)?
+  /// The URL that was read for an attempt that the limit of the host has delayed; nil if there is none.
+  var delayedURL: Boxed<DelayedURL>?
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false

@@ -1,4 +1,3 @@
-import API
 import Access
 import ByteStreams
 import Configuration

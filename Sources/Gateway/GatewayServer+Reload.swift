@@ -1,4 +1,3 @@
-import API
 import Configuration
 import HTTPServer
 import Host

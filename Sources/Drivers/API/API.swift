@@ -36,7 +36,7 @@ package final class API: HTTPApplication {
   /// Makes the ids of calls.
   var entropy = EntropyPool()
   /// The held requests for consumers.
-  var consumerRequests = SlotTable<HeldConsumerRequest.Pending>()
+  var consumerRequests = SlotTable<PendingConsumerRequest>()
   var preparedPolls = PreparedPolls()
   var preparedBatches = PreparedBatches()
   /// The cursor of the current response, which contains it several times.

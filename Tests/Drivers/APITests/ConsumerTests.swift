@@ -2,10 +2,11 @@ import ByteStreams
 import Foundation
 import HTTPServer
 import Inbox
-import Sessions
 import Testing
+import Threading
 
 @testable import API
+@testable import Sessions
 
 /// Consumers over HTTP, without a socket.
 @Suite struct ConsumerTests {
@@ -241,6 +242,22 @@ import Testing
     #expect(next.deadline == api.now + .seconds(1) && next.endsAtDrain == true)
     held.abandon()
     #expect(api.api.pendingRequests == 0)
+  }
+
+  @Test func aReaderWhoseAcknowledgementIsNotStoredGetsNoPush() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    #expect(try isCreated("reader", "{}", api, journal))
+    try push("one", to: api)
+    journal.store()
+    let cursor = try api.session().inbox.latest.text
+    let held = try (0..<3).map { _ in try api.hold("/v1/consumers/reader/receive?wait=1s&ack=\(cursor)", "POST") }
+    journal.fail()
+    for request in held { #expect(api.advance(request).isReady) }
+    held[0].abandon()
+    for request in held.dropFirst() { #expect(api.finish(request).problem == "store-failed") }
+    #expect(api.api.pendingRequests == 0)
+    #expect(try api.session().consumers.storeWaiters.withLock { $0 } == 0)
   }
 
   @Test func aDisconnectedClientTakesNoLease() throws {

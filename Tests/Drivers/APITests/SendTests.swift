@@ -216,6 +216,45 @@ import Threading
     #expect(response.problem == "outcome-unknown", "\(response.body)")
   }
 
+  private enum StorePhase: CaseIterable { case waiting, stored, withdrawing, failed, lost }
+
+  @Test(arguments: ["", "until=written", "until=confirmed"], [true, false])
+  func aRequestThatEndsInAnyPhaseWaitsNoLonger(query: String, isAbandoned: Bool) throws {
+    for phase in StorePhase.allCases {
+      let journal = TestJournal()
+      let api = try APIFixture(journal: journal)
+      let held = try hold(api, query)
+      switch phase {
+      case .waiting: break
+      case .stored: journal.store()
+      case .withdrawing: journal.fail()
+      case .failed:
+        journal.fail()
+        #expect(!api.advance(held).isReady, "the withdrawal is not stored")
+        journal.fail()
+      case .lost: journal.end()
+      }
+      _ = api.advance(held)
+      if isAbandoned {
+        held.abandon()
+      } else {
+        let response = api.finish(held)
+        let problem =
+          switch phase {
+          case .stored: ""
+          case .lost: "outcome-unknown"
+          case .waiting, .withdrawing, .failed: "store-failed"
+          }
+        #expect(response.problem == problem, "\(phase)")
+      }
+      #expect(api.api.pendingRequests == 0)
+      let waiters = try api.session().upstream.guarded.withLock {
+        [$0.storeWaiters, $0.writeWaiters, $0.confirmationWaiters]
+      }
+      #expect(waiters == [0, 0, 0], "\(phase)")
+    }
+  }
+
   /// The next holder may not have the message, so a repetition must not find it accepted.
   @Test func aKeyOfMessagesThatAreNotStoredIsForgottenWithTheTerm() throws {
     let journal = TestJournal()

@@ -55,12 +55,12 @@ enum MakeCall: Endpoint {
     switch try call.content(of: body, session.upstream.eventFormat, api.randomBits()) {
     case .event(let event):
       let receipt = try api.registerEvent(call, event, of: session, by: request.client, at: now)
-      guard let call = try api.accepted(receipt, by: session, at: now) else {
+      guard let call = try accepted(receipt, by: session, api, at: now) else {
         preconditionFailure("an id was used twice")
       }
       registered = call
     case .request(let content):
-      registered = try api.register(call, content, of: session, by: request.client, at: now)
+      registered = try register(call, content, of: session, by: request.client, api, at: now)
     }
     let pending = PendingCall(
       session: session, call: registered, caller: request.grant?.principal ?? "", start: now,
@@ -78,107 +78,46 @@ enum MakeCall: Endpoint {
   }
 }
 
-extension API {
+extension IncomingCall {
   /// How long the request may be queued: at most as long as the client waits, since no client would get a later reply.
-  func timeToLive(of call: IncomingCall, to session: Session) throws(Problem) -> TimeSpan {
-    min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
+  func timeToLive(to session: Session, _ api: API) throws(Problem) -> TimeSpan {
+    min(try api.timeLeft(of: timeToLive ?? session.upstream.defaultTimeToLive, after: waited), wait)
   }
+}
 
-  fileprivate func register(
-    _ call: IncomingCall, _ request: CallRequest, of session: Session, by client: UInt64, at now: MonotonicTime
+extension MakeCall {
+  private static func register(
+    _ call: IncomingCall, _ request: CallRequest, of session: Session, by client: UInt64, _ api: API,
+    at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.RegisteredCall {
-    let timeToLive = try timeToLive(of: call, to: session)
+    let timeToLive = try call.timeToLive(to: session, api)
     var request = request
     while true {
       let receipt = session.upstream.call(
         request.id, ByteSlice(request.message), token: request.token, timeToLive: timeToLive, by: client, now: now)
-      if let registered = try accepted(receipt, by: session, at: now) { return registered }
-      request = request.with(CallID(request.id.form, random: randomBits()))
+      if let registered = try accepted(receipt, by: session, api, at: now) { return registered }
+      request = request.with(CallID(request.id.form, random: api.randomBits()))
     }
   }
 
   /// Returns nil if another call has the same id.
-  fileprivate func accepted(
-    _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
+  private static func accepted(
+    _ receipt: SessionHandle.CallReceipt, by session: Session, _ api: API, at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.RegisteredCall? {
     switch receipt {
     case .registered(let registered):
-      common.metrics.acceptedMessages.add()
+      api.common.metrics.acceptedMessages.add()
       return registered
     case .idInUse: return nil
     case .full:
-      common.metrics.refusedMessages.add(.tooManyCalls)
+      api.common.metrics.refusedMessages.add(.tooManyCalls)
       throw Problem(
         .tooManyCalls,
         "\(CallTable.Limits().calls) calls of this session, or the share of this client of them, wait for their replies: try again after the time in Retry-After"
       )
     case .refused(let receipt):
-      common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))
-      throw problem(receipt.result, receipt.nextAttempt, session, at: now)
-    }
-  }
-
-  /// Throws if the request was not sent.
-  fileprivate func respond(
-    to pending: PendingCall, at now: MonotonicTime, into response: inout Response
-  ) throws(Problem) {
-    let (session, sequence) = (pending.session, pending.call.sequence)
-    let (outcome, number) = session.upstream.finish(pending.call, for: pending.caller, now: now)
-    common.metrics.calls.count(outcome)
-    if let wait = pending.preferredWait {
-      response.fields.append("Preference-Applied: wait=" as StaticString)
-      response.fields.append(decimal: Int(wait.seconds))
-      response.fields.append("\r\n" as StaticString)
-    }
-    switch outcome {
-    case .replied(let reply):
-      latencies.note(.call, since: pending.start)
-      writeIdentifiers(of: pending, number, into: &response.fields)
-      response.begin(.ok, "application/json")
-      for piece in reply.pieces { response.content.append(piece) }
-    case .timedOut:
-      writeIdentifiers(of: pending, number, into: &response.fields)
-      respond(
-        with: Problem(
-          .replyTimeout,
-          "the upstream sent no reply within the wait. The delivery in Location shows the reply if it arrives within \(LateCalls.Limits().time.text); a longer wait is possible, up to delivery.maximum_wait"
-        ), into: &response)
-    case .upstreamClosed:
-      DeliveryJSON.writeLocation(of: sequence, in: session, into: &response.fields)
-      respond(
-        with: Problem(
-          .upstreamClosed,
-          "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
-        ), into: &response)
-    case .notSent: throw notSent(sequence, of: session, at: now)
-    }
-  }
-
-  /// Writes the path of the delivery, and the id that the upstream got. Further messages of the upstream about the
-  /// request contain this id.
-  private func writeIdentifiers(of pending: PendingCall, _ number: UInt32?, into fields: inout ByteQueue) {
-    DeliveryJSON.writeLocation(of: pending.call.sequence, in: pending.session, into: &fields)
-    // The acknowledgement of an event is its only reply.
-    guard pending.call.id.form != .acknowledgement else { return }
-    // The request may not have its number yet, for example if the client does not wait.
-    if number == nil, pending.session.upstream.correlation?.ids == .sequence { return }
-    fields.append("Gateway-Call-Id: " as StaticString)
-    if let number { fields.append(decimal: Int(number)) } else { pending.call.id.write(into: &fields) }
-    fields.append("\r\n" as StaticString)
-  }
-
-  /// The response to a call whose request was dropped from the queue.
-  private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
-    switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
-    case .sessionClosed: Problem(.sessionClosed, "the gateway is shutting down: the request was not sent")
-    case .queueFull: Problem(.queueFull, queueFullDetail(.messages, session))
-    case .notConnected:
-      Problem(.upstreamDown, "the namespace of the event is not connected: it was not sent")
-    case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, .gatewayRestart, .storeFailed, nil:
-      Problem(
-        .upstreamDown,
-        "the request was not sent within the wait or its TTL: the upstream is not connected, or reads more slowly than clients send (state \(session.upstream.snapshot().state.name))",
-        .retryAfter(Self.retryAfter(session.upstream.nextAttempt, now)))
+      api.common.metrics.refusedMessages.add(API.problemKind(of: receipt.result))
+      throw api.problem(receipt.result, receipt.nextAttempt, session, at: now)
     }
   }
 }
@@ -193,6 +132,69 @@ struct PendingCall {
   let start: MonotonicTime
   /// The wait, if it was requested by `Prefer`.
   let preferredWait: TimeSpan?
+}
+
+extension PendingCall {
+  /// Throws if the request was not sent.
+  fileprivate func respond(_ api: API, at now: MonotonicTime, into response: inout Response) throws(Problem) {
+    let (outcome, number) = session.upstream.finish(call, for: caller, now: now)
+    api.common.metrics.calls.count(outcome)
+    if let wait = preferredWait {
+      response.fields.append("Preference-Applied: wait=" as StaticString)
+      response.fields.append(decimal: Int(wait.seconds))
+      response.fields.append("\r\n" as StaticString)
+    }
+    switch outcome {
+    case .replied(let reply):
+      api.latencies.note(.call, since: start)
+      writeIdentifiers(number, into: &response.fields)
+      response.begin(.ok, "application/json")
+      for piece in reply.pieces { response.content.append(piece) }
+    case .timedOut:
+      writeIdentifiers(number, into: &response.fields)
+      api.respond(
+        with: Problem(
+          .replyTimeout,
+          "the upstream sent no reply within the wait. The delivery in Location shows the reply if it arrives within \(LateCalls.Limits().time.text); a longer wait is possible, up to delivery.maximum_wait"
+        ), into: &response)
+    case .upstreamClosed:
+      DeliveryJSON.writeLocation(of: call.sequence, in: session, into: &response.fields)
+      api.respond(
+        with: Problem(
+          .upstreamClosed,
+          "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
+        ), into: &response)
+    case .notSent: throw notSent(api, at: now)
+    }
+  }
+
+  /// Writes the path of the delivery, and the id that the upstream got. Further messages of the upstream about the
+  /// request contain this id.
+  private func writeIdentifiers(_ number: UInt32?, into fields: inout ByteQueue) {
+    DeliveryJSON.writeLocation(of: call.sequence, in: session, into: &fields)
+    // The acknowledgement of an event is its only reply.
+    guard call.id.form != .acknowledgement else { return }
+    // The request may not have its number yet, for example if the client does not wait.
+    if number == nil, session.upstream.correlation?.ids == .sequence { return }
+    fields.append("Gateway-Call-Id: " as StaticString)
+    if let number { fields.append(decimal: Int(number)) } else { call.id.write(into: &fields) }
+    fields.append("\r\n" as StaticString)
+  }
+
+  /// The response to a call whose request was dropped from the queue.
+  private func notSent(_ api: API, at now: MonotonicTime) -> Problem {
+    switch session.upstream.deliveryRecord(call.sequence, now: now)?.reason {
+    case .sessionClosed: Problem(.sessionClosed, "the gateway is shutting down: the request was not sent")
+    case .queueFull: Problem(.queueFull, api.queueFullDetail(.messages, session))
+    case .notConnected:
+      Problem(.upstreamDown, "the namespace of the event is not connected: it was not sent")
+    case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, .gatewayRestart, .storeFailed, nil:
+      Problem(
+        .upstreamDown,
+        "the request was not sent within the wait or its TTL: the upstream is not connected, or reads more slowly than clients send (state \(session.upstream.snapshot().state.name))",
+        .retryAfter(API.retryAfter(session.upstream.nextAttempt, now)))
+    }
+  }
 }
 
 /// A request that waits for a `PendingCall`. The call itself is in a table of the loop, so that this struct fits inline
@@ -226,7 +228,7 @@ private struct HeldCall: HolderRequest {
   func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem) {
     let pending = pending
     api.calls.remove(slot)
-    try api.respond(to: pending, at: now, into: &response)
+    try pending.respond(api, at: now, into: &response)
   }
 
   func abandon() {

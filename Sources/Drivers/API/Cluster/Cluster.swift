@@ -122,12 +122,17 @@ extension API {
   private func execute(
     _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome? {
-    var rules: HolderRules?
-    if case .holder(let given) = table.routes[pending.request.target.route].place, given.isExclusive { rules = given }
+    guard case .holder(let rules) = table.routes[pending.request.target.route].place, rules.isExclusive else {
+      do throws(Problem) {
+        return try run(pending, body, at: now, into: &response)
+      } catch {
+        respond(with: error, into: &response)
+        return .respond
+      }
+    }
+    let session = pending.request.session
+    if session.hasLeft { return nil }
     do throws(Problem) {
-      guard let rules else { return try run(pending, body, at: now, into: &response) }
-      let session = pending.request.session
-      if session.hasLeft { return nil }
       // If the session is closed before the body of a request has arrived, the request gets 410 at every gateway.
       if session.inbox.isClosed { throw .closed(session) }
       let outcome = try run(pending, body, at: now, into: &response)
@@ -135,11 +140,6 @@ extension API {
       response.reset()
       return nil
     } catch {
-      guard rules != nil else {
-        respond(with: error, into: &response)
-        return .respond
-      }
-      let session = pending.request.session
       if session.hasLeft { return nil }
       respond(with: session.cause(of: error), into: &response)
       return .respond
@@ -152,7 +152,12 @@ extension Session {
   /// since a closed session refuses every request.
   func cause(of problem: Problem) -> Problem { inbox.isClosed ? .closed(self) : problem }
 
-  /// Whether this gateway has not lost the session, so that the states that an endpoint has just read from it were
-  /// true. If false, the response must not show these states.
-  var hasShownTruth: Bool { !hasLeft }
+  /// Writes a response that shows what only the holder of the session knows. If the session was lost meanwhile, `write`
+  /// is called again with `false`, and must leave that out.
+  func writeAsHolder(into response: inout Response, _ write: (_ isHolder: Bool, inout Response) -> Void) {
+    write(true, &response)
+    guard hasLeft else { return }
+    response.reset()
+    write(false, &response)
+  }
 }

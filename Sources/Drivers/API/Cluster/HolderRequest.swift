@@ -43,16 +43,16 @@ extension HolderRequest {
     let (api, session, moves) = (api, session, afterLoss == .moves)
     if moves, session.hasLeft {
       abandon()
-      return api.respond(with: API.holderUnavailable, into: &response)
+    } else {
+      do throws(Problem) {
+        try conclude(at: now, into: &response)
+        // The session may have been lost while the state was read.
+        guard moves, session.hasLeft else { return }
+        response.reset()
+      } catch {
+        guard session.hasLeft else { return api.respond(with: session.cause(of: error), into: &response) }
+      }
     }
-    do throws(Problem) {
-      try conclude(at: now, into: &response)
-    } catch {
-      return api.respond(with: session.hasLeft ? API.holderUnavailable : session.cause(of: error), into: &response)
-    }
-    // This is checked after the state was read, too.
-    guard moves, session.hasLeft else { return }
-    response.reset()
     api.respond(with: API.holderUnavailable, into: &response)
   }
 }

@@ -48,6 +48,14 @@ extension API {
   }
 }
 
+extension IncomingMessage {
+  /// Called for each request. The id of a request that another gateway has forwarded, and may repeat, acts as its
+  /// idempotency key, unless the client has sent a key.
+  mutating func acceptOnce(_ request: ReceivedRequest, _ head: borrowing HTTPRequestHead) {
+    if request.isFromPeer, idempotency == nil { idempotency = IdempotencyField(ofForwarded: head) }
+  }
+}
+
 /// A held request of a peer. If this gateway loses the session while the request is held, the peer sends the request to
 /// the next holder, provided that it was not executed or can be repeated.
 final class HeldPeerRequest: WaitingRequest {

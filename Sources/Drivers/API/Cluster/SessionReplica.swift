@@ -36,12 +36,6 @@ struct SessionReplica {
     store = common.store
   }
 
-  /// Returns nil unless the session is shared and remote.
-  init?(ofRemote session: Session, _ common: CommonState) {
-    guard !session.isHere else { return nil }
-    self.init(of: session, common)
-  }
-
   /// The member `replica`.
   func write(into output: inout ByteQueue) {
     output.append("\"replica\":{\"gateway\":" as StaticString)
@@ -134,15 +128,24 @@ struct SessionReplica {
   }
 }
 
+/// The client that reads the document of a session, or the gateway that has forwarded its request.
+struct SessionReader {
+  let grant: Grant?
+  fileprivate let isGateway: Bool
+
+  init(_ grant: Grant?) { (self.grant, isGateway) = (grant, false) }
+  init(_ request: ReceivedRequest) { (grant, isGateway) = (request.grant, request.isFromPeer) }
+}
+
 /// What this gateway can show of a session.
 enum ShownSession {
   /// The state of a session that is local, and the part of this gateway if gateways share the session.
   case local(SessionSnapshot, SessionReplica?)
   case remote(SessionReplica)
 
-  /// - Parameter toPeer: whether the result is for another gateway. That gateway adds its own part.
-  init(_ session: Session, _ common: CommonState, toPeer: Bool = false) {
-    let replica = toPeer ? nil : SessionReplica(of: session, common)
+  /// - Parameter reader: the reader of the result. Another gateway adds its own part.
+  init(_ session: Session, _ common: CommonState, to reader: SessionReader = SessionReader(nil)) {
+    let replica = reader.isGateway ? nil : SessionReplica(of: session, common)
     // The snapshot is read before `isHere`: if the session is still local after that, the snapshot is its state.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere { self = .remote(replica) } else { self = .local(snapshot, replica) }
@@ -206,7 +209,7 @@ final class HeldDocumentRequest: WaitingRequest {
     exchange.cancel()
     guard case .response(let status, let fields, let content) = outcome else {
       guard isRead else { return api.write(outcome, into: &response) }
-      return api.respond(withStateOf: session, for: nil, at: now, into: &response)
+      return api.respond(withStateOf: session, for: SessionReader(nil), at: now, into: &response)
     }
     guard status == .ok || status == .created, let replica = SessionReplica(of: session, api.common),
       content.bytes.text().hasSuffix("}\n")

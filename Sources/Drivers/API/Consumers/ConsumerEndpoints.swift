@@ -232,7 +232,9 @@ extension ConsumerChange {
   ) throws(Problem) -> Outcome {
     try target.check(request.grant)
     let result = try change(target, body, of: request, at: turn.now)
-    return turn.api.respond(with: result, of: target, at: turn.now, into: &response)
+    return try turn.api.respond(
+      to: PendingConsumerRequest(result, of: target, at: turn.now), as: HeldConsumerRequest.self, at: turn.now,
+      into: &response)
   }
 }
 

@@ -4,7 +4,6 @@ import HTTPCodec
 import HTTPServer
 import Host
 import Inbox
-import Journal
 import Metrics
 import Sessions
 
@@ -17,9 +16,8 @@ enum ConsumerResult {
   case settled([(lease: Lease, settlement: Settlement)], [SettlementOutcome])
   /// - Parameter allowed: the messages that the client may receive.
   case leased(LeasedBatch, allowed: [LeasedMessage])
-  /// - Parameter acknowledgement: the ticket of the request's acknowledgement; nil if the request acknowledges nothing,
-  ///   or if its acknowledgement is stored.
-  case read(ReadResult, acknowledgement: JournalTicket?)
+  /// - Parameter acknowledgement: the acknowledgement of the request; nil if there is none, or if it is stored.
+  case read(ReadResult, acknowledgement: SubmittedChange?)
 
   var isOfReceive: Bool {
     switch self {
@@ -44,35 +42,22 @@ enum ConsumerResult {
     }
   }
 
-  /// The ticket that must be stored before the response is sent; nil if there is none.
+  /// The change that must be stored before the response is sent; nil if there is none.
   ///
   /// A receive that leases no pushes does not wait for the store. It changes only the time of the last use and the gap
   /// that it reports, and if these changes are lost, the gap is reported again. A receive from a consumer that is not
   /// work-sharing waits only if it acknowledges pushes.
-  func ticket(in consumers: ConcurrentConsumers) -> JournalTicket? {
+  func submitted(in session: Session) -> SubmittedChange? {
     switch self {
-    case .read(_, let acknowledgement):
-      acknowledgement.flatMap { consumers.outcome(of: $0) == .stored ? nil : $0 }
-    case .leased(let batch, _): batch.messages.isEmpty ? nil : consumers.unstored
-    case .put, .removed, .removedDeadLetters, .retriedDeadLetters, .settled: consumers.unstored
+    case .read(_, let acknowledgement): acknowledgement
+    case .leased(let batch, _): batch.messages.isEmpty ? nil : SubmittedChange(ofConsumersIn: session)
+    case .put, .removed, .removedDeadLetters, .retriedDeadLetters, .settled: SubmittedChange(ofConsumersIn: session)
     }
   }
-}
 
-extension API {
-  /// Responds with the result. Called when the result is stored.
-  func respond(
-    with result: ConsumerResult, of target: ConsumerTarget, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome {
-    guard let ticket = result.ticket(in: target.session.consumers) else {
-      write(result, of: target, into: &response)
-      return .respond
-    }
-    return hold(HeldConsumerRequest.Pending(result, ticket, of: target, at: now))
-  }
-
-  func write(_ result: ConsumerResult, of target: ConsumerTarget, into response: inout Response) {
-    switch result {
+  func write(_ target: ConsumerTarget, _ api: API, into response: inout Response) {
+    let common = api.common
+    switch self {
     case .put(let isNew, let status):
       response.begin(isNew ? .created : .ok, "application/json")
       if isNew {
@@ -95,20 +80,22 @@ extension API {
       ConsumerJSON.write(
         zip(settlements.lazy.map(\.lease), outcomes), common.clockOffset, into: &response.content.text)
     case .leased(let batch, let stored):
-      var messages = stored
-      target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
-      // At the next holder, the leases have the ends that are stored, so the response must state these.
-      if !target.session.hasShownTruth { messages = stored }
-      common.metrics.deliveredMessages.add(messages.count)
-      response.begin(.ok, "application/json")
-      if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
-      ConsumerJSON.write(messages, of: batch, common.clockOffset, into: &response.content)
-    case .read(let result, _): write(result, into: &response)
+      var begun = stored
+      target.session.consumers.begin(&begun, of: target.name, now: ProcessInformation.monotonicTime())
+      common.metrics.deliveredMessages.add(stored.count)
+      target.session.writeAsHolder(into: &response) { isHolder, response in
+        response.begin(.ok, "application/json")
+        if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
+        // At the next holder, the leases have the ends that are stored, so the response must state these.
+        ConsumerJSON.write(isHolder ? begun : stored, of: batch, common.clockOffset, into: &response.content)
+      }
+    case .read(let result, _):
+      common.metrics.deliveredMessages.add(result.messages.count)
+      Self.write(result, into: &response)
     }
   }
 
-  private func write(_ result: ReadResult, into response: inout Response) {
-    common.metrics.deliveredMessages.add(result.messages.count)
+  private static func write(_ result: ReadResult, into response: inout Response) {
     var cursor = ByteQueue()
     result.cursor.write(into: &cursor)
     response.begin(.ok, "application/json")

@@ -5,7 +5,6 @@ import Forwarding
 import HTTPCodec
 import HTTPServer
 import Inbox
-import Journal
 import Sessions
 import Upstream
 
@@ -55,15 +54,18 @@ enum ReceiveFromConsumer: Endpoint {
       receive = PendingReceive(
         target: target, grant: request.grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes,
         deadline: api.deadline(after: parameters.wait, for: request.grant, at: now), acknowledges: acknowledged != nil,
-        acknowledgement: acknowledged == nil ? nil : consumers.unstored)
+        acknowledgement: acknowledged == nil ? nil : SubmittedChange(ofConsumersIn: target.session))
     } catch {
       throw target.problem(error)
     }
+    let pending: PendingConsumerRequest
     if parameters.wait > .zero, !receive.hasNews() {
       consumers.beginHolding(receive.turn, of: target.name, now: now)
-      return api.hold(HeldConsumerRequest.Pending(receive, at: now))
+      pending = PendingConsumerRequest(receive, at: now)
+    } else {
+      pending = PendingConsumerRequest(try receive.take(at: now), of: target, at: now)
     }
-    return api.respond(with: try api.take(receive, at: now), of: target, at: now, into: &response)
+    return try api.respond(to: pending, as: HeldConsumerRequest.self, at: now, into: &response)
   }
 }
 
@@ -79,31 +81,26 @@ struct PendingReceive {
   let deadline: MonotonicTime
   /// Whether the request acknowledges pushes of an earlier receive.
   let acknowledges: Bool
-  /// The ticket of the acknowledgement; nil if the request acknowledges nothing, or if its acknowledgement is stored.
-  var acknowledgement: JournalTicket?
+  /// The acknowledgement; nil if the request acknowledges nothing, or if its acknowledgement is stored.
+  var acknowledgement: SubmittedChange?
 
   mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }
-}
 
-extension API {
   /// Takes the available pushes. A work-sharing consumer leases them now.
   ///
-  /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.
-  func take(
-    _ receive: PendingReceive, limit: Int? = nil, at now: MonotonicTime
-  ) throws(Problem) -> ConsumerResult {
-    let (name, consumers) = (receive.target.name, receive.target.session.consumers)
-    try receive.target.check(receive.grant)
+  /// - Parameter most: the maximum number of pushes; nil for the limit of the request.
+  func take(atMost most: Int? = nil, at now: MonotonicTime) throws(Problem) -> ConsumerResult {
+    let (name, consumers) = (target.name, target.session.consumers)
+    try target.check(grant)
     do throws(ConsumerRefusal) {
-      guard receive.turn.start == nil else {
-        let result = try consumers.read(receive.turn, of: name, limit: receive.limit, maxBytes: receive.maxBytes)
-        return .read(result, acknowledgement: receive.acknowledgement)
+      guard turn.start == nil else {
+        let result = try consumers.read(turn, of: name, limit: limit, maxBytes: maxBytes)
+        return .read(result, acknowledgement: acknowledgement)
       }
       let batch = try consumers.lease(
-        receive.turn, of: name, limit: limit ?? receive.limit, maxBytes: receive.maxBytes, now: now,
-        isSentLater: true)
+        turn, of: name, limit: most ?? limit, maxBytes: maxBytes, now: now, isSentLater: true)
       var messages = batch.messages
-      if let grant = receive.grant, !grant.topics.isAll {
+      if let grant, !grant.topics.isAll {
         // The consumer examined these pushes before its topics were narrowed. These pushes become dead letters, so that
         // clients with sufficient rights can read them.
         let others = messages.filter { !grant.allows($0.message) }
@@ -119,7 +116,7 @@ extension API {
       }
       return .leased(batch, allowed: messages)
     } catch {
-      throw receive.target.problem(error)
+      throw target.problem(error)
     }
   }
 }

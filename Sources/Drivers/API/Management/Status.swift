@@ -86,10 +86,9 @@ extension CommonState {
     output.append("drawbridge \(version)\n\n")
     if let gateway = gateway { output.append("gateway      \(gateway.id)\n\n") }
     for session in sessions.all {
-      if let replica = SessionReplica(ofRemote: session, self) {
-        replica.writeLine(showingAddress: access.isOpen, into: &output)
-      } else {
-        writeStatus(of: session, at: now, into: &output)
+      switch ShownSession(session, self) {
+      case .remote(let replica): replica.writeLine(showingAddress: access.isOpen, into: &output)
+      case .local(let snapshot, _): write(snapshot, of: session, at: now, into: &output)
       }
     }
     let created = sessions.created.count
@@ -100,9 +99,10 @@ extension CommonState {
     output.append("/livez /readyz /startupz /metrics\n")
   }
 
-  private func writeStatus(of session: Session, at now: MonotonicTime, into output: inout ByteQueue) {
+  private func write(
+    _ snapshot: SessionSnapshot, of session: Session, at now: MonotonicTime, into output: inout ByteQueue
+  ) {
     func seconds(_ span: TimeSpan) -> String { "\(max(0, Int(span.seconds.rounded(.up)))) s" }
-    let snapshot = session.upstream.snapshot()
     let summary = session.inbox.summary
     let isOne = sessions.all.count == 1
     output.append(isOne ? "session      \(snapshot.state)" : "session      \(session.name): \(snapshot.state)")

@@ -9,26 +9,25 @@ import Upstream
 
 /// Reads of a session that this gateway follows, while its copy cannot serve them: the copy is not read yet, is not
 /// current, or does not know the cursor.
-extension API {
+extension PollParameters {
   /// Returns the outcome of such a request, a wait or a stream; nil if the copy can serve it now.
   func hold(
-    for copy: FollowedCopy, _ parameters: PollParameters, of session: Session, for grant: Grant?,
-    until deadline: MonotonicTime, at now: MonotonicTime, into response: inout Response
+    for copy: FollowedCopy, of session: Session, for grant: Grant?, until deadline: MonotonicTime, _ api: API,
+    at now: MonotonicTime, into response: inout Response
   ) throws(Problem) -> Outcome? {
     copy.noteUse(at: now, wakesHolder: session.upstream.connectsOnDemand)
-    let isPrompt = parameters.streamFormat == nil && parameters.wait == .zero
-    guard let wait = copy.wait(for: parameters.start, in: session.inbox, isPrompt: isPrompt) else { return nil }
-    if let format = parameters.streamFormat, let cursor = parameters.start.cursor {
+    let isPrompt = streamFormat == nil && self.wait == .zero
+    guard let wait = copy.wait(for: start, in: session.inbox, isPrompt: isPrompt) else { return nil }
+    if let format = streamFormat, let cursor = start.cursor {
       return .stream(
         stream(
-          parameters, format, of: session, from: ReadStart(cursor), until: deadline, for: grant, awaiting: wait,
-          into: &response))
+          session, format, from: ReadStart(cursor), until: deadline, for: grant, awaiting: wait, api, into: &response))
     }
     // Redis cannot be reached, so there is no position to return, and none is expected soon.
-    if parameters.start.cursor == nil, copy.isAway { throw noHolder }
+    if start.cursor == nil, copy.isAway { throw api.noHolder }
     let request = ReadAwaitingCopy(
-      self, parameters, of: session, for: grant, wait, until: deadline,
-      patience: self.deadline(after: copy.isAway ? .zero : FollowedCopy.patience, for: grant, at: now))
+      api, self, of: session, for: grant, wait, until: deadline,
+      patience: api.deadline(after: copy.isAway ? .zero : FollowedCopy.patience, for: grant, at: now))
     return .wait(request)
   }
 }
@@ -87,7 +86,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
   }
 
   private func resolve(at now: MonotonicTime) throws(Problem) -> ReadStart {
-    try api.resolve(parameters.start, of: session, at: now)
+    try parameters.position(in: session, api, at: now)
   }
 
   /// Checks whether the copy can now serve the request.
@@ -102,12 +101,12 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? {
     guard let format = parameters.streamFormat, let start = try? resolve(at: now) else { return nil }
-    return api.stream(parameters, format, of: session, from: start, until: end, for: grant, into: &response)
+    return parameters.stream(session, format, from: start, until: end, for: grant, api, into: &response)
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     if let poll {
-      if let arrival = api.respond(to: poll, at: now, into: &response) {
+      if let arrival = poll.respond(api, at: now, into: &response) {
         api.latencies.note(.pushToPoll, since: arrival)
       }
       return
@@ -116,10 +115,10 @@ private final class ReadAwaitingCopy: WaitingRequest {
       if let awaited, awaited.isNeeded, let cursor = parameters.start.cursor, !session.inbox.isClosed {
         // Whether there are messages or a gap after the cursor is not known here.
         let poll = Poll(session: session, start: ReadStart(cursor), options: parameters.options)
-        api.write(ReadResult(nothingAt: cursor), for: poll, poll.options, at: now, into: &response)
+        poll.write(ReadResult(nothingAt: cursor), poll.options, api, at: now, into: &response)
       } else {
         let poll = Poll(session: session, start: try resolve(at: now), options: parameters.options)
-        api.respond(to: poll, at: now, into: &response)
+        poll.respond(api, at: now, into: &response)
       }
     } catch {
       api.respond(with: error, into: &response)

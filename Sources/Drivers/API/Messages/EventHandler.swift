@@ -60,7 +60,7 @@ extension API {
     _ call: IncomingCall, _ event: EventContent, of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(Problem) -> SessionHandle.CallReceipt {
     try EventForm.check(event, for: session)
-    let timeToLive = try timeToLive(of: call, to: session)
+    let timeToLive = try call.timeToLive(to: session, self)
     return session.upstream.call(event: event.record, timeToLive: timeToLive, by: client, now: now)
   }
 }

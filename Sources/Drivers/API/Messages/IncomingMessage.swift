@@ -16,7 +16,7 @@ struct IncomingMessage {
   private let isCompressed: Bool
   let limits: Limits
   let parameters: SendParameters
-  private(set) var idempotency: IdempotencyField?
+  var idempotency: IdempotencyField?
 
   /// The limits of a request, from the `http` and `delivery` settings.
   struct Limits {
@@ -45,12 +45,6 @@ struct IncomingMessage {
     self.form = try Self.form(form, of: parameters.kind)
     isJSON = parameters.kind != .binary && Self.isJSON(request)
     idempotency = try IdempotencyField(request)
-  }
-
-  /// Called for a request that another gateway has forwarded and may repeat. The id of the request then acts as the
-  /// idempotency key, unless the client has sent a key.
-  mutating func acceptOnce(_ request: borrowing HTTPRequestHead) {
-    if idempotency == nil { idempotency = IdempotencyField(ofForwarded: request) }
   }
 
   static func form(of request: borrowing HTTPRequestHead) throws(Problem) -> Form {

@@ -38,21 +38,21 @@ enum ReceiveMessages: Endpoint {
     session.noteUse(at: now)
     let deadline = api.deadline(after: parameters.wait, for: request.grant, at: now)
     if let copy = session.copy,
-      let outcome = try api.hold(
-        for: copy, parameters, of: session, for: request.grant, until: deadline, at: now, into: &response)
+      let outcome = try parameters.hold(
+        for: copy, of: session, for: request.grant, until: deadline, api, at: now, into: &response)
     {
       return outcome
     }
-    let start = try api.resolve(parameters.start, of: session, at: now)
+    let start = try parameters.position(in: session, api, at: now)
     if let format = parameters.streamFormat {
       return .stream(
-        api.stream(parameters, format, of: session, from: start, until: deadline, for: request.grant, into: &response))
+        parameters.stream(session, format, from: start, until: deadline, for: request.grant, api, into: &response))
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
       return .wait(HeldPoll(api: api, slot: api.polls.insert(poll), deadline: deadline))
     }
-    api.respond(to: poll, at: now, into: &response)
+    poll.respond(api, at: now, into: &response)
     return .respond
   }
 
@@ -62,13 +62,12 @@ enum ReceiveMessages: Endpoint {
   }
 }
 
-extension API {
-  func resolve(
-    _ start: StartingPoint, of session: Session, at now: MonotonicTime
-  ) throws(Problem) -> ReadStart {
+extension PollParameters {
+  /// Returns the position from which the request reads. Throws the problem of the response if it is not known.
+  func position(in session: Session, _ api: API, at now: MonotonicTime) throws(Problem) -> ReadStart {
     // Without a cursor, the start depends on the pushes that the session has. With a cursor, the request can wait until
     // this gateway has read the session.
-    if session.inbox.isUnknown, start.cursor == nil { throw noHolder }
+    if session.inbox.isUnknown, start.cursor == nil { throw api.noHolder }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)
     } catch {
@@ -82,9 +81,8 @@ extension API {
   ///
   /// - Parameter copy: the wait before the stream can read; nil if it can read now.
   func stream(
-    _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
-    until end: MonotonicTime, for grant: Grant?, awaiting copy: FollowedCopy.Wait? = nil,
-    into response: inout Response
+    _ session: Session, _ format: StreamFormat, from start: ReadStart, until end: MonotonicTime, for grant: Grant?,
+    awaiting copy: FollowedCopy.Wait? = nil, _ api: API, into response: inout Response
   ) -> MessageStream {
     // A proxy that compresses or collects a stream would delay each message until many have arrived.
     response.fields.appendField("Content-Type", format.representation.contentType)
@@ -98,46 +96,48 @@ extension API {
     // event. So a header field also reports the gap.
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     response.fields.append("Gateway-Heartbeat: " as StaticString)
-    response.fields.append(decimal: Int(common.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
+    response.fields.append(decimal: Int(api.common.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
     response.fields.append("\r\n" as StaticString)
     // If HAProxy can recognise the end of a response, it delays each part by 200 ms, unless it has `option
     // http-no-delay`.
     response.endsWithConnection = true
-    let options = MessageStream.Options(
-      format: format, filter: parameters.options.filter, omitsData: parameters.options.given.contains(.data))
+    let contents = MessageStream.Options(
+      format: format, filter: options.filter, omitsData: options.given.contains(.data))
     return MessageStream(
-      self, session, from: start, options, withState: parameters.options.given.contains(.events), for: grant,
-      until: end, awaiting: copy)
+      api, session, from: start, contents, withState: options.given.contains(.events), for: grant, until: end,
+      awaiting: copy)
   }
+}
 
+extension Poll {
   /// Responds with the available pushes. Returns the time at which the first of them arrived.
   @discardableResult
-  func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
-    let inbox = poll.session.inbox
+  func respond(_ api: API, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
+    let inbox = session.inbox
     if inbox.isClosed {
-      respond(with: .closed(poll.session), into: &response)
+      api.respond(with: .closed(session), into: &response)
       return nil
     }
-    var options = poll.options
+    var options = options
     let revision = inbox.revision
-    var key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
-    var entry = preparedPolls.find(key)
-    if entry == nil, options.coding != .identity, !compressor.hasTime(at: now) {
+    var key = PreparedPolls.Key(inbox: inbox.epoch, start: start, options: options, revision: revision)
+    var entry = api.preparedPolls.find(key)
+    if entry == nil, options.coding != .identity, !api.compressor.hasTime(at: now) {
       // The cache contains the response without compression.
       options.coding = .identity
-      key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
-      entry = preparedPolls.find(key)
+      key = PreparedPolls.Key(inbox: inbox.epoch, start: start, options: options, revision: revision)
+      entry = api.preparedPolls.find(key)
     }
     if let entry {
-      count(entry.messages)
+      Self.count(entry.messages, api)
       response.prepared = entry.response
       return entry.arrival
     }
     let result = inbox.read(
-      after: poll.start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
-    let isCompressed = write(result, for: poll, options, at: now, into: &response)
+      after: start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
+    let isCompressed = write(result, options, api, at: now, into: &response)
     let arrival = result.messages.first?.arrival
-    response.prepared = preparedPolls.note(
+    response.prepared = api.preparedPolls.note(
       key, response, messages: result.messages.count, arrival: arrival, isCompressed: isCompressed)
     return arrival
   }
@@ -145,23 +145,23 @@ extension API {
   /// Writes a response with `result`. Returns whether the content is compressed.
   @discardableResult
   func write(
-    _ result: ReadResult, for poll: Poll, _ options: PollOptions, at now: MonotonicTime, into response: inout Response
+    _ result: ReadResult, _ options: PollOptions, _ api: API, at now: MonotonicTime, into response: inout Response
   ) -> Bool {
-    count(result.messages.count)
-    cursorText.removeAll()
-    result.cursor.write(into: &cursorText)
+    Self.count(result.messages.count, api)
+    api.cursorText.removeAll()
+    result.cursor.write(into: &api.cursorText)
     let status = Self.status(of: result, options)
     response.begin(status, status == .ok ? Self.contentType(of: result, options) : nil)
-    PollFields.write(cursorText.bytes, of: poll.session, options, into: &response.fields)
+    PollFields.write(api.cursorText.bytes, of: session, options, into: &response.fields)
     if let gap = result.gap { PollFields.write(gap, into: &response.fields) }
     var isCompressed = false
     if status == .ok {
       if options.representation == .json {
-        MessagesJSON.write(result, cursorText.bytes, into: &response.content)
+        MessagesJSON.write(result, api.cursorText.bytes, into: &response.content)
       } else {
         Self.write(result, options, into: &response)
       }
-      isCompressed = compressor.compress(&response, options.coding, at: now)
+      isCompressed = api.compressor.compress(&response, options.coding, at: now)
     }
     return isCompressed
   }
@@ -185,9 +185,9 @@ extension API {
     }
   }
 
-  private func count(_ messages: Int) {
-    common.metrics.pollResponses.add()
-    common.metrics.deliveredMessages.add(messages)
+  private static func count(_ messages: Int, _ api: API) {
+    api.common.metrics.pollResponses.add()
+    api.common.metrics.deliveredMessages.add(messages)
   }
 }
 
@@ -232,7 +232,7 @@ private struct HeldPoll: WaitingRequest {
     let poll = poll
     abandon()
     // The poll waited, so everything that it returns arrived meanwhile.
-    if let arrival = api.respond(to: poll, at: now, into: &response) {
+    if let arrival = poll.respond(api, at: now, into: &response) {
       api.latencies.note(.pushToPoll, since: arrival)
     }
   }

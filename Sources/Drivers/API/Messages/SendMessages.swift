@@ -45,7 +45,7 @@ enum SendMessages: Endpoint {
     // batch is known only after its lines are read. A repetition under an idempotency key sends no message, so the
     // limit does not matter.
     if !message.isBatch, message.idempotency == nil { try api.checkMessages(in: request.context) }
-    if request.isFromPeer { message.acceptOnce(head) }
+    message.acceptOnce(request, head)
     return message
   }
 
@@ -75,19 +75,16 @@ enum SendMessages: Endpoint {
       )
     }
     let content = try message.received(body)
-    var pending: PendingSend
+    let pending: PendingSend
     if let field = message.idempotency {
       pending = try api.acceptOnce(
         message, field, content, for: session, request.grant, by: request.client, request.context, at: now)
     } else {
       let receipt = try api.accept(message, content, for: session, by: request.client, request.context, at: now)
-      pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
+      let deadline = api.deadline(after: message.parameters.wait, for: request.grant, at: now)
+      pending = PendingSend(receipt, message.parameters, until: deadline, at: now)
     }
-    if pending.receipt.ticket != nil {
-      if let outcome = api.waitUntilStored(pending, for: request.grant, at: now) { return outcome }
-      (pending.receipt.ticket, pending.key) = (nil, nil)
-    }
-    return api.respond(with: pending, for: request.grant, at: now, into: &response)
+    return try api.respond(to: pending, as: HeldSend.self, at: now, into: &response)
   }
 
   static func store(_ message: consuming IncomingMessage) -> StoredInput { .messages(message) }
@@ -105,18 +102,16 @@ extension API {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
     let owner = common.keyOwner(of: grant, by: client)
+    let deadline = deadline(after: message.parameters.wait, for: grant, at: now)
     let (verdict, lifetime) = common.withKeys(ofForwarded: field.isForwarded) { keys in
       if let retention = field.retention { keys.remember(for: retention) }
       return (keys.begin(key.key, fingerprint, by: owner.count, now: now), keys.retention)
     }
     switch verdict {
     case .repeated(let acceptance):
-      var receipt = SendReceipt(acceptance, in: session)
-      // The messages of the first request may not be stored yet, if its client did not wait for the store. So the
-      // repetition waits for the store, too.
-      receipt.ticket = session.upstream.ticket(of: acceptance.last)
       return PendingSend(
-        receipt: receipt, parameters: message.parameters, isReplayed: true, byGateway: field.isForwarded)
+        SendReceipt(acceptance, in: session), message.parameters, isReplayed: true, byGateway: field.isForwarded,
+        until: deadline, at: now)
     case .first:
       do throws(Problem) {
         var stored: KeyToStore?
@@ -128,15 +123,8 @@ extension API {
             lifetime: lifetime)
         }
         let receipt = try accept(message, content, key: stored, for: session, by: client, context, at: now)
-        if receipt.ticket != nil {
-          return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
-        }
-        if session.upstream.isStored {
-          common.acceptUnstored(key, receipt.acceptance, of: session, at: now)
-        } else {
-          common.accept(key, receipt.acceptance, at: now)
-        }
-        return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
+        return PendingSend(
+          receipt, message.parameters, key: pendingKey(key, of: receipt, at: now), until: deadline, at: now)
       } catch {
         common.cancel(key)
         throw error
@@ -163,29 +151,6 @@ extension API {
     }
   }
 
-  /// Responds, or waits for the state that the client requests.
-  fileprivate func respond(
-    with pending: PendingSend, for grant: Grant?, at now: MonotonicTime, into response: inout Response
-  ) -> Outcome {
-    let parameters = pending.parameters
-    guard parameters.until != .queued else {
-      // The response is 202, unless this is a repetition and the outcome of every message is known.
-      var progress = BatchResults.Position()
-      let isComplete = pending.showsReplay && pending.receipt.advance(&progress, to: .confirmed)
-      pending.write(isComplete: isComplete, at: now, into: &response)
-      return .respond
-    }
-    let upstream = pending.receipt.session.upstream
-    // The wait begins before the states are read, so that no change in between is missed.
-    if parameters.until == .written { upstream.beginWaitingForWrites() }
-    if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
-    let deadline = deadline(after: parameters.wait, for: grant, at: now)
-    let held = HeldSend(api: self, slot: sends.insert(pending), clientDeadline: deadline)
-    if parameters.wait > .zero, case .wait = held.advance(.news, at: now) { return .wait(held) }
-    held.finish(at: now, into: &response)
-    return .respond
-  }
-
   fileprivate func accept(
     _ message: IncomingMessage, _ body: MessageBody, key: KeyToStore? = nil, for session: Session, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime
@@ -194,48 +159,48 @@ extension API {
     // The cursor is read before a message is queued, so that a poll from it cannot miss a reply.
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
-    var ticket: JournalTicket?
+    var submitted: SubmittedChange?
     switch try message.content(of: body, session.upstream.eventFormat) {
     case .item(let item):
       try admitMessages(1, in: context, at: now)
-      results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), item.kind)
+      results = .single(try queue(item, message, key, to: session, by: client, &submitted, at: now), item.kind)
     case .lines(let lines):
       try admitMessages(lines.count, in: context, at: now)
-      results = .batch(try queue(lines, message, key, to: session, by: client, &ticket, at: now))
+      results = .batch(try queue(lines, message, key, to: session, by: client, &submitted, at: now))
     case .event(let event):
       try EventForm.check(event, for: session)
       try admitMessages(1, in: context, at: now)
       let item = IncomingMessage.Item(payload: ByteString(event.record), kind: .text)
-      results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), .text)
+      results = .single(try queue(item, message, key, to: session, by: client, &submitted, at: now), .text)
     case .events(let events, let failure):
       let records = try records(of: events, failure, for: session)
       try admitMessages(records.count, in: context, at: now)
-      results = .batch(try queue(records, message, key, to: session, by: client, &ticket, at: now))
+      results = .batch(try queue(records, message, key, to: session, by: client, &submitted, at: now))
     case .acknowledgement(let token, let parts):
       results = .single(try acknowledge(token, parts, message, to: session, by: client, context, at: now), .text)
     }
-    return SendReceipt(session: session, cursor: cursor, results: results, ticket: ticket)
+    return SendReceipt(session: session, cursor: cursor, results: results, submitted: submitted)
   }
 
   private func queue(
     _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
-    _ ticket: inout JournalTicket?, at now: MonotonicTime
+    _ submitted: inout SubmittedChange?, at now: MonotonicTime
   ) throws(Problem) -> BatchResults {
     message.idempotency == nil
-      ? try queueBatch(lines, message, to: session, by: client, &ticket, at: now)
-      : try queueAll(lines, message, key, to: session, by: client, &ticket, at: now)
+      ? try queueBatch(lines, message, to: session, by: client, &submitted, at: now)
+      : try queueAll(lines, message, key, to: session, by: client, &submitted, at: now)
   }
 
   /// Throws the first problem if every message is refused.
   private func queueBatch(
     _ lines: [ByteSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
-    _ ticket: inout JournalTicket?, at now: MonotonicTime
+    _ submitted: inout SubmittedChange?, at now: MonotonicTime
   ) throws(Problem) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let receipt = session.upstream.post(
       PostedMessages(
         .each(lines), kind: .text, timeToLive: timeToLive, topic: message.parameters.topic, by: client), now: now)
-    ticket = receipt.ticket
+    submitted = SubmittedChange(receipt)
     var runs: [BatchResults.Run] = []
     var accepted = 0
     var firstRefusal: Problem?
@@ -259,7 +224,7 @@ extension API {
       }
     }
     // Messages that must be stored are counted as accepted later, when they are stored.
-    if ticket == nil { common.metrics.acceptedMessages.add(accepted) }
+    if submitted == nil { common.metrics.acceptedMessages.add(accepted) }
     if accepted == 0, let firstRefusal { throw firstRefusal }
     return BatchResults(runs)
   }
@@ -290,7 +255,7 @@ extension API {
   /// Queues all messages of a batch, or none.
   func queueAll(
     _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
-    _ ticket: inout JournalTicket?, at now: MonotonicTime
+    _ submitted: inout SubmittedChange?, at now: MonotonicTime
   ) throws(Problem) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let topic = message.parameters.topic
@@ -300,7 +265,7 @@ extension API {
     let receipt = session.upstream.post(
       PostedMessages(
         .allOrNone(lines), kind: .text, timeToLive: timeToLive, topic: topic, key: key, by: client), now: now)
-    ticket = receipt.ticket
+    submitted = SubmittedChange(receipt)
     return BatchResults(try accepted(receipt, lines.count, by: session, at: now), count: lines.count)
   }
 
@@ -319,14 +284,14 @@ extension API {
 
   private func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
-    by client: UInt64, _ ticket: inout JournalTicket?, at now: MonotonicTime
+    by client: UInt64, _ submitted: inout SubmittedChange?, at now: MonotonicTime
   ) throws(Problem) -> SendReceipt.Accepted {
     let timeToLive = try timeToLive(of: message.parameters, to: session)
     let receipt = session.upstream.post(
       PostedMessages(
         .one(item.payload), kind: item.kind, timeToLive: timeToLive, topic: message.parameters.topic,
         key: key, by: client), now: now)
-    ticket = receipt.ticket
+    submitted = SubmittedChange(receipt)
     return try accepted(receipt, 1, by: session, at: now)
   }
 
@@ -339,7 +304,7 @@ extension API {
       throw problem(receipt.result, receipt.nextAttempt, session, at: now)
     }
     // Messages that must be stored are counted as accepted later, when they are stored.
-    if receipt.ticket == nil { common.metrics.acceptedMessages.add(count) }
+    if SubmittedChange(receipt) == nil { common.metrics.acceptedMessages.add(count) }
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
 

@@ -3,7 +3,6 @@ import HTTPCodec
 import HTTPServer
 import Idempotency
 import Inbox
-import Journal
 import Outbox
 import Sessions
 import Upstream
@@ -26,9 +25,8 @@ struct SendReceipt {
   /// reply.
   let cursor: Cursor
   let results: Results
-  /// The ticket of the messages; nil if the messages need not be stored. The messages are accepted when the ticket is
-  /// stored.
-  var ticket: JournalTicket?
+  /// The messages, if they must be stored before they are accepted.
+  let submitted: SubmittedChange?
 
   /// Number of messages that were not refused.
   var acceptedCount: Int {
@@ -42,8 +40,8 @@ struct SendReceipt {
     return results.hasRefusals
   }
 
-  init(session: Session, cursor: Cursor, results: Results, ticket: JournalTicket? = nil) {
-    self.ticket = ticket
+  init(session: Session, cursor: Cursor, results: Results, submitted: SubmittedChange?) {
+    self.submitted = submitted
     self.session = session
     self.cursor = cursor
     self.results = results
@@ -53,6 +51,9 @@ struct SendReceipt {
   init(_ acceptance: IdempotencyTable.Acceptance, in session: Session) {
     self.session = session
     cursor = session.inbox.cursor(at: acceptance.position)
+    // The messages of the first request may not be stored yet, if its client did not wait for the store. So the
+    // repetition waits for the store, too.
+    submitted = SubmittedChange(of: acceptance.last, in: session)
     if let count = acceptance.batchCount {
       results = .batch(BatchResults(Accepted(sequence: acceptance.first), count: Int(count)))
     } else {
@@ -103,10 +104,12 @@ struct SendReceipt {
   ///     which they were accepted. They are also shown as `queued` if this gateway has lost the session, since only the
   ///     next holder knows their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
-    append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
-    guard showsStates || isComplete, !session.hasShownTruth else { return }
-    response.reset()
-    append(isComplete: false, showsStates: false, at: now, to: &response)
+    guard showsStates || isComplete else {
+      return append(isComplete: false, showsStates: false, at: now, to: &response)
+    }
+    session.writeAsHolder(into: &response) { isHolder, response in
+      append(isComplete: isHolder && isComplete, showsStates: isHolder && showsStates, at: now, to: &response)
+    }
   }
 
   private func append(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, to response: inout Response) {

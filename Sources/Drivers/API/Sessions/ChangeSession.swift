@@ -3,7 +3,6 @@ import ByteStreams
 import Forwarding
 import HTTPCodec
 import HTTPServer
-import Journal
 import Metrics
 import Reactor
 import Sessions
@@ -24,69 +23,62 @@ enum ChangeSession: Endpoint {
     _ input: Void, of request: ReceivedRequest, _ body: RequestBody?, _ turn: Turn, into response: inout Response
   ) throws(Problem) -> Outcome {
     let (api, session) = (turn.api, request.session)
-    let ticket: JournalTicket? =
+    let submitted =
       switch try SessionChange.desiredState(in: body) {
-      case .up: session.upstream.open()
-      case .down: session.upstream.close()
+      case .up: SubmittedChange(session.upstream.open())
+      case .down: SubmittedChange(session.upstream.close())
       }
-    if let ticket, session.upstream.outcome(of: ticket) != .stored {
-      return .wait(
-        HeldDesiredState(
-          api, session, ticket, for: request.grant, toPeer: request.isFromPeer, deadline: turn.now + API.storeWait))
-    }
-    api.respond(withStateOf: session, for: request.grant, at: turn.now, toPeer: request.isFromPeer, into: &response)
-    return .respond
+    let change = ChangedState(
+      session: session, reader: SessionReader(request),
+      storing: submitted.map {
+        StoreWait(for: $0, in: session, from: turn.now, until: turn.now + API.storeWait, ifLost: .moves)
+      })
+    return try api.respond(to: change, as: HeldChangedState.self, at: turn.now, into: &response)
   }
 }
 
-/// A PATCH of the desired state whose change is not stored yet. The change is already in effect at this gateway, but
-/// the next holder would not know it.
-private final class HeldDesiredState: HolderRequest {
-  let api: API
+/// A PATCH of the desired state. The change is in effect at this gateway, but the next holder knows it only if it is
+/// stored.
+private struct ChangedState: StoredChange {
   let session: Session
-  private let ticket: JournalTicket
-  private let grant: Grant?
-  private let toPeer: Bool
-  private let deadline: MonotonicTime
+  let reader: SessionReader
+  var storing: StoreWait?
 
-  init(
-    _ api: API, _ session: Session, _ ticket: JournalTicket, for grant: Grant?, toPeer: Bool, deadline: MonotonicTime
-  ) {
-    self.api = api
-    self.session = session
-    self.ticket = ticket
-    self.grant = grant
-    self.toPeer = toPeer
-    self.deadline = deadline
-    session.upstream.beginWaitingForStore()
+  /// Without a store, there is no next holder.
+  var afterLoss: AfterLoss { .moves }
+
+  mutating func proceed(_ cause: WaitCause, _ api: API, at now: MonotonicTime) -> WaitStep { .ready }
+  mutating func noteStored(_ api: API, at now: MonotonicTime) {}
+  mutating func withdraw(_ change: SubmittedChange, at now: MonotonicTime) -> StoreWait.Withdrawal { .isDone }
+
+  func write(_ api: API, at now: MonotonicTime, into response: inout Response) {
+    api.respond(withStateOf: session, for: reader, at: now, into: &response)
   }
 
-  private var isStored: Bool { session.upstream.outcome(of: ticket) == .stored }
-
-  var heldCount: Gauge? { nil }
-
-  var afterLoss: AfterLoss { isStored ? .concludes : .moves }
-
-  func proceed(_ cause: WaitCause, at now: MonotonicTime) -> WaitStep {
-    let upstream = session.upstream
-    return upstream.outcome(of: ticket) != .pending
-      ? .ready : .wait(upstream.deliveryNotifier, until: deadline, endsAtDrain: false)
-  }
-
-  func conclude(at now: MonotonicTime, into response: inout Response) throws(Problem) {
-    session.upstream.endWaitingForStore()
-    guard isStored else { throw Self.notStored }
-    api.respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
-  }
-
-  func abandon() { session.upstream.endWaitingForStore() }
-
-  private static var notStored: Problem {
-    Problem(
+  func writeUnstored(_ api: API, at now: MonotonicTime, into response: inout Response) throws(Problem) {
+    throw Problem(
       .storeFailed,
       "the change is in effect, and cannot be stored now, so that the next gateway that has the session may not know it: repeat the request after the time in Retry-After, which does no harm"
     )
   }
+
+  func abandon(_ api: API, at now: MonotonicTime) {}
+}
+
+/// The waiting part of a `ChangedState`. Operators send such requests, so it may cost an allocation.
+private final class HeldChangedState: StoredRequest {
+  let api: API
+  private(set) var change: ChangedState
+
+  init(holding change: consuming ChangedState, _ api: API) {
+    self.api = api
+    self.change = change
+  }
+
+  var heldCount: Gauge? { nil }
+
+  func update<Result>(_ body: (inout ChangedState) -> Result) -> Result { body(&change) }
+  func remove() -> ChangedState { change }
 }
 
 /// The body of a `PATCH /v1/session`, a JSON merge patch (RFC 7396).

@@ -135,7 +135,7 @@ extension API {
       // later.
       guard let existing = common.sessions.find(name) else { throw Self.listUnavailable }
       try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, for: grant, at: now, into: &response)
+      respond(withStateOf: existing, for: SessionReader(grant), at: now, into: &response)
     case (.put(let name, _, let grant), .done):
       guard let session = common.sessions.find(name) else {
         throw Problem(

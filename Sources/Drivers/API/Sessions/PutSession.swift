@@ -48,7 +48,7 @@ enum PutSession: Endpoint {
     let document = try SessionDocument(body)
     if let existing = sessions.find(name) {
       try api.confirm(existing, as: document, for: grant)
-      api.respond(withStateOf: existing, for: grant, at: turn.now, into: &response)
+      api.respond(withStateOf: existing, for: SessionReader(grant), at: turn.now, into: &response)
       return .respond
     }
     guard api.common.lifecycle.phase != .draining else { throw API.draining }
@@ -74,7 +74,7 @@ enum PutSession: Endpoint {
       // Another request has just created a session of this name.
       guard case .exists(let existing) = error else { throw api.problem(error) }
       try api.confirm(existing, as: document, for: grant)
-      api.respond(withStateOf: existing, for: grant, at: turn.now, into: &response)
+      api.respond(withStateOf: existing, for: SessionReader(grant), at: turn.now, into: &response)
       return .respond
     }
     api.respond(withCreated: session, for: grant, at: turn.now, into: &response)
@@ -126,7 +126,7 @@ extension API {
   func respond(
     withCreated session: Session, for grant: Grant?, at now: MonotonicTime, into response: inout Response
   ) {
-    respond(withStateOf: session, for: grant, at: now, status: .created, into: &response)
+    respond(withStateOf: session, for: SessionReader(grant), at: now, status: .created, into: &response)
     response.fields.append("Location: " as StaticString)
     response.fields.append(String(session.path.dropLast()))
     response.fields.append("\r\n" as StaticString)

@@ -21,25 +21,23 @@ enum ReadSession: ImmediateEndpoint {
 
   static func respond(_ input: Void, to request: ReceivedRequest, _ turn: Turn, into response: inout Response) {
     turn.api.respond(
-      withStateOf: request.session, for: request.grant, at: turn.now, toPeer: request.isFromPeer, into: &response)
+      withStateOf: request.session, for: SessionReader(request), at: turn.now, into: &response)
   }
 }
 
 extension API {
   /// Responds with the document of a session.
-  ///
-  /// - Parameter toPeer: whether the response is for another gateway, which adds its own part.
   func respond(
-    withStateOf session: Session, for grant: Grant?, at now: MonotonicTime, status: HTTPStatus = .ok,
-    toPeer: Bool = false, into response: inout Response
+    withStateOf session: Session, for reader: SessionReader, at now: MonotonicTime, status: HTTPStatus = .ok,
+    into response: inout Response
   ) {
     response.begin(status, "application/json")
-    switch ShownSession(session, common, toPeer: toPeer) {
+    switch ShownSession(session, common, to: reader) {
     case .remote(let replica): replica.writeDocument(at: now, into: &response.content.text)
     case .local(let snapshot, let replica):
       snapshot.write(
         of: session, store: session.creation == nil ? common.store : StoreStatus(nil), replica: replica, now: now,
-        showingRefusal: grant.showsRefusals, into: &response.content.text)
+        showingRefusal: reader.grant.showsRefusals, into: &response.content.text)
     }
     response.content.text.append("\n" as StaticString)
   }

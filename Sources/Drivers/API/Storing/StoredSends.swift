@@ -37,20 +37,16 @@ extension API {
     )
   }
 
-  /// Returns the wait for the store; nil if the messages are already stored.
-  func waitUntilStored(_ pending: PendingSend, for grant: Grant?, at now: MonotonicTime) -> Outcome? {
-    guard let ticket = pending.receipt.ticket, pending.receipt.session.upstream.outcome(of: ticket) != .stored else {
-      accept(pending, at: now)
-      return nil
+  /// Returns the key of an accepted request if it is accepted only when the messages are stored. Otherwise, accepts the
+  /// key now.
+  func pendingKey(_ key: AcceptanceKey, of receipt: SendReceipt, at now: MonotonicTime) -> AcceptanceKey? {
+    if receipt.submitted != nil { return key }
+    if receipt.session.upstream.isStored {
+      common.acceptUnstored(key, receipt.acceptance, of: receipt.session, at: now)
+    } else {
+      common.accept(key, receipt.acceptance, at: now)
     }
-    let upstream = pending.receipt.session.upstream
-    var waiting = pending
-    (waiting.start, waiting.storeDeadline) = (now, now + pending.parameters.storeWait)
-    upstream.beginWaitingForStore()
-    if pending.parameters.until == .written { upstream.beginWaitingForWrites() }
-    if pending.parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
-    let deadline = deadline(after: pending.parameters.wait, for: grant, at: now)
-    return .wait(HeldSend(api: self, slot: sends.insert(waiting), clientDeadline: deadline))
+    return nil
   }
 
   /// Called when the messages are stored. Counts them as accepted, and accepts their idempotency key.
@@ -76,49 +72,44 @@ extension API {
 extension API {
   /// Ends a request whose messages are not stored, and returns the problem of the response.
   func endUnstored(_ pending: PendingSend, at now: MonotonicTime) -> Problem {
-    if let withdrawal = pending.withdrawal, pending.isFinal(withdrawal) {
-      noteWithdrawn(pending)
+    if pending.isWithdrawn {
+      common.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
+      if let key = pending.key { common.cancel(key) }
       return Self.storeFailed
     }
     acceptUnstored(pending, at: now)
     // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
     return pending.receipt.session.isHere ? Self.notStoredYet : Self.outcomeUnknown
   }
-
-  func noteWithdrawn(_ pending: PendingSend) {
-    common.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
-    if let key = pending.key { common.cancel(key) }
-  }
 }
 
 extension PendingSend {
-  /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
-  /// holder. Messages that a gateway submitted before it lost the session may be stored, and then the next holder sends
-  /// them.
-  fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
-    let (session, upstream) = (receipt.session, receipt.session.upstream)
-    return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)
+  /// Whether the messages were withdrawn, and will certainly not be sent: the withdrawal is stored, or this gateway is
+  /// still the holder. Messages that a gateway submitted before it lost the session may be stored, and then the next
+  /// holder sends them.
+  fileprivate var isWithdrawn: Bool {
+    guard let withdrawal = storing?.withdrawal else { return false }
+    return withdrawal.outcome(in: session) == .stored || session.isHere && !withdrawal.isLost(in: session)
   }
 
-  /// Whether the messages are stored.
-  var isStored: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .stored } ?? true }
+  mutating func noteStored(_ api: API, at now: MonotonicTime) {
+    api.accept(self, at: now)
+    key = nil
+  }
 
-  var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
-
-  /// Ends messages that are not stored, unless other messages have ended to make room for them.
-  func reject() -> StoreRejection {
-    guard let ticket = receipt.ticket else { return .isStored }
-    let upstream = receipt.session.upstream
+  /// Ends the messages, unless other messages have ended to make room for them.
+  func withdraw(_ messages: SubmittedChange, at now: MonotonicTime) -> StoreWait.Withdrawal {
     // A repetition has queued no messages of its own, so it has none to end.
-    if isReplayed { return upstream.outcome(of: ticket) == .stored ? .isStored : .isKept }
-    switch receipt.results {
-    case .single(let accepted, _): return upstream.reject([(accepted.sequence, 1)], ticket)
-    case .batch(let results):
-      let accepted = results.runs.compactMap { run -> (first: UInt64, count: Int)? in
-        if case .accepted(let first, let count) = run { (first.sequence, count) } else { nil }
+    if isReplayed { return messages.outcome(in: session) == .stored ? .wasStored : .isKept }
+    let accepted: [(first: UInt64, count: Int)] =
+      switch receipt.results {
+      case .single(let accepted, _): [(accepted.sequence, 1)]
+      case .batch(let results):
+        results.runs.compactMap { run in
+          if case .accepted(let first, let count) = run { (first.sequence, count) } else { nil }
+        }
       }
-      return upstream.reject(accepted, ticket)
-    }
+    return messages.reject(accepted, in: session)
   }
 }
 

@@ -7,6 +7,7 @@ import random
 import re
 import shlex
 import signal
+import uuid
 
 import pytest
 from jsonrpc import Dispatcher, JSONRPCResponseManager
@@ -625,3 +626,38 @@ async def test_the_first_example_of_the_page_works(start, curl):
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await asyncio.wait_for(process.communicate(), 30)
     assert json.loads(out) == json.loads(shown)
+
+
+async def test_a_subscription_that_is_sent_again_has_a_number_only_if_it_was_a_call(start, tmp_path):
+    async def converse(conversation):
+        while True:
+            message = json.loads(await conversation.hear())
+            await conversation.say(json.dumps({"id": message["id"], "ok": True}))
+
+    async def heard():
+        return [json.loads(message)["id"] for message in await server.has_heard(2)]
+
+    server = await start(ConventionUpstream(converse))
+    config = {
+        "upstream": {
+            "url": server.url,
+            "correlation": {"request": "/id", "reply": "/id", "ids": "sequence", "match": {"json_has": "/ok"}},
+            "subscriptions": {"add": {"match": {"json": {"/op": "subscribe"}}, "key": "/channel"}},
+        },
+        "store": {"engine": "sqlite", "path": str(tmp_path / "store.db")},
+    }
+    gateway = await start(Gateway(config=json.dumps(config), folder=tmp_path))
+    await gateway.ready()
+    client = gateway.client()
+    # The client's own id has the form of an id of the gateway.
+    own = str(uuid.uuid4())
+    await client.accepted(json.dumps({"id": own, "op": "subscribe", "channel": "a"}))
+    await call(client, json.dumps({"id": "x", "op": "subscribe", "channel": "b"}))
+    assert await heard() == [own, 1]
+    server.reset_connections()
+    await server.has_conversations(2)
+    assert await heard() == [own, 1]
+    await gateway.stop()
+    gateway = await start(Gateway(config=json.dumps(config), folder=tmp_path))
+    await server.has_conversations(3)
+    assert await heard() == [own, 1]

@@ -389,6 +389,16 @@ async def test_a_login_may_be_signed_with_a_secret(convention, gateway_for, toke
     assert 's3"' not in gateway.output
 
 
+async def test_the_time_of_a_header_field_is_taken_after_the_credential_was_read(convention, gateway_for):
+    upstream = await convention(listen)
+    config = """upstream:
+      credential: {command: [sh, -c, "sleep 0.2; date +%s%3N"], header: "X-Times: ${credential} ${now}"}
+    """
+    await gateway_for(upstream, config=config)
+    end, now = map(int, upstream.last.request.headers["X-Times"].split())
+    assert end <= now < end + 60_000
+
+
 # -- Failures ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness.conventions import ConventionUpstream, listen
-from harness.gateway import run
+from harness.gateway import Gateway, run
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -209,6 +209,23 @@ async def test_the_limit_of_the_host_applies_to_the_url(convention, gateway_for,
     assert (await gateway.metrics())["drawbridge_session_dials_postponed_total"] >= 2
     # A delayed attempt keeps the URL that it has read.
     assert len(runs.read_text()) == 3
+
+
+async def test_a_url_on_the_command_line_replaces_the_command_of_the_file(convention, start, tmp_path):
+    upstream = await convention()
+    config = "upstream: {url: {command: [/no/such/program], pointer: /url}}\n"
+    gateway = await start(Gateway("--upstream", upstream.url, config=config, folder=tmp_path))
+    await gateway.ready()
+    assert (await gateway.client().session())["upstream"] == upstream.url
+
+
+async def test_the_error_of_the_service_is_shown(gateway_for, tmp_path):
+    path = tmp_path / "json"
+    path.write_text('{"ok":false,"error":"invalid_auth","hint":"s3cret"}')
+    config = f"upstream: {{url: {{command: [cat, '{path}'], pointer: /url, error: /error}}}}\n"
+    gateway = await gateway_for(None, config=config, ready=False)
+    status = await last_failure(gateway, "has no text at '/url' ('upstream.url.pointer'), but the error: invalid_auth")
+    assert "s3cret" not in json.dumps(status) + gateway.output
 
 
 async def test_check_config_shows_no_part_of_the_command(tmp_path):

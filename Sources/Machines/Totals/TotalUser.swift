@@ -2,11 +2,13 @@
 ///
 /// Both are hashes that are keyed with a secret of this process, so that no client can choose the hash of another
 /// client.
+@usableFromInline
 package struct TotalUser: Hashable, Sendable {
   /// 0 without credentials.
-  package let principal: UInt64
-  package let address: UInt64
+  @usableFromInline package let principal: UInt64
+  @usableFromInline package let address: UInt64
 
+  @inlinable
   package init(principal: UInt64 = 0, address: UInt64) {
     self.principal = principal
     self.address = address

@@ -1,8 +1,9 @@
 /// Weights by key, and the key with the largest weight. A change costs a dictionary lookup and the logarithm of the
 /// number of keys. Keys without weight are not stored.
-struct WeightTable<Key: Hashable & Sendable>: Sendable {
+@usableFromInline
+struct WeightTable: Sendable {
   private struct Slot: Sendable {
-    let key: Key
+    let key: UInt64
     var weight: Int
     /// The position in `heap`.
     var position: Int
@@ -12,18 +13,21 @@ struct WeightTable<Key: Hashable & Sendable>: Sendable {
   private var free: [Int] = []
   /// Indices of slots; each slot is at least as heavy as the two below it.
   private var heap: [Int] = []
-  private var numbers: [Key: Int] = [:]
+  private var numbers: [UInt64: Int] = [:]
   /// The sum of all weights.
-  private(set) var sum = 0
+  @usableFromInline private(set) var sum = 0
 
-  var count: Int { heap.count }
+  @usableFromInline init() {}
 
-  subscript(key: Key) -> Int { numbers[key].map { slots[$0].weight } ?? 0 }
+  @usableFromInline var count: Int { heap.count }
+
+  @usableFromInline subscript(key: UInt64) -> Int { numbers[key].map { slots[$0].weight } ?? 0 }
 
   /// nil if no key has a weight.
-  var heaviest: (key: Key, weight: Int)? { heap.first.map { (slots[$0].key, slots[$0].weight) } }
+  @usableFromInline var heaviest: (key: UInt64, weight: Int)? { heap.first.map { (slots[$0].key, slots[$0].weight) } }
 
-  mutating func add(_ change: Int, to key: Key) {
+  @usableFromInline
+  mutating func add(_ change: Int, to key: UInt64) {
     guard change != 0 else { return }
     sum += change
     let number = numbers[key] ?? insert(key)
@@ -38,7 +42,7 @@ struct WeightTable<Key: Hashable & Sendable>: Sendable {
     }
   }
 
-  private mutating func insert(_ key: Key) -> Int {
+  private mutating func insert(_ key: UInt64) -> Int {
     let slot = Slot(key: key, weight: 0, position: heap.count)
     let number = free.popLast() ?? slots.count
     if number == slots.count { slots.append(slot) } else { slots[number] = slot }

@@ -17,22 +17,37 @@ extension HTTPConnection: InputTarget {
     case refused
   }
 
-  /// Waits until `advance()` or `serve()` has work that `processInput()` cannot do. Returns false when the connection
-  /// is over.
-  func receive() async -> Bool {
-    while processInput() {
-      if channel.isClosed { return false }
-      switch await channel.readEvent(for: self) {
-      case .ready: return true
-      case .woken: guard await flush() else { return false }
-      case .closed: return false
-      case .deadline where hasHeldRequest:
-        finishHolding()
-        return true
-      case .deadline: return timeOut()
-      }
+  /// What follows a need that was met as far as possible without a wait.
+  private enum Progress {
+    /// The next wait is for input or new data.
+    case waits
+    /// The need is in `openNeed`, and the task continues with it.
+    case needsTask
+    /// The channel is closed.
+    case closed
+  }
+
+  func inputWaitEnded(_ outcome: WaitOutcome) {
+    switch outcome {
+    case .ready: worker.loop.spawn(self)
+    case .woken:
+      // If `processInput` has just set a need, the output is sent before this need is met.
+      if openNeed == nil { openNeed = .wait }
+      worker.loop.spawn(self)
+    // A task, since the channel may have been closed while the worker's deferred output is being sent.
+    case .closed: if !isOver { worker.loop.spawn(self) }
+    case .deadline: deadlinePassed()
     }
-    return true
+  }
+
+  @inline(never)
+  private func deadlinePassed() {
+    if hasHeldRequest { finishHolding() } else if !timeOut() { return end() }
+    switch meet(advance()) {
+    case .waits: waitForInput()
+    case .needsTask: worker.loop.spawn(self)
+    case .closed: end()
+    }
   }
 
   var inputDeadline: MonotonicTime {
@@ -45,9 +60,8 @@ extension HTTPConnection: InputTarget {
     return phase.idleStart.map { min(deadline, max($0 + HTTPWorker.drainIdle, end)) } ?? deadline
   }
 
-  /// Called during the wait of `receive()`. Does the work that `serve()` would do after the wait, as long as the next
-  /// wait would also be for input or new data. So the usual request, and the usual batch of a stream, do not resume the
-  /// task.
+  /// Does the work that `serve()` would do after the wait, as long as it needs no other wait. So the usual request, the
+  /// usual batch of a stream, and the usual end of a connection need no task.
   func processInput() -> Bool {
     isIdleWait = false
     while true {
@@ -80,26 +94,46 @@ extension HTTPConnection: InputTarget {
         case .input: need = advance()
         }
       }
-      if !deferOutput(until: need) {
-        // All connections use the same output, so it must not keep anything of this connection.
-        switch flushNow() {
-        case .done: break
-        case .blocked, .paused:
-          openNeed = need
-          return false
-        case .failed:
-          channel.close()
-          return true
-        }
-      }
-      switch need {
-      case .input: beginReceiving()
-      case .newData: beginHolding()
-      case .output, .turn, .end:
-        openNeed = need
-        return false
+      switch meet(need) {
+      case .waits: break
+      case .needsTask: return false
+      case .closed: return true
       }
     }
+  }
+
+  /// Meets a need, unless this requires a wait of the task.
+  private func meet(_ need: Need) -> Progress {
+    if !deferOutput(until: need) {
+      // All connections use the same output, so it must not keep anything of this connection.
+      switch flushNow() {
+      case .done: break
+      case .blocked, .paused:
+        openNeed = need
+        return .needsTask
+      case .failed:
+        channel.close()
+        return .closed
+      }
+    }
+    switch need {
+    case .input: beginReceiving()
+    case .newData: beginHolding()
+    case .end(let lingering) where endsNow(lingering: lingering): return .closed
+    case .wait, .output, .turn, .end:
+      openNeed = need
+      return .needsTask
+    }
+    return .waits
+  }
+
+  /// Ends a connection whose responses the kernel has accepted. Returns false if a wait is necessary first: for the end
+  /// of the client's input, or for room for close_notify.
+  private func endsNow(lingering: Bool) -> Bool {
+    if !channel.hasReadEnd, lingering || shouldLinger { return false }
+    if let layers, layers.sendClose(to: channel) == .blocked { return false }
+    end()
+    return true
   }
 
   @inline(never)
@@ -107,8 +141,6 @@ extension HTTPConnection: InputTarget {
     phase.restart(at: worker.loop.now, isReceiving: http.isReceivingRequest)
   }
 
-  /// Never inlined, like every function that a wait calls: its locals must not enlarge the async frame, which stays
-  /// allocated during the wait.
   @inline(never)
   private func read() -> ReadProgress {
     let channel = channel

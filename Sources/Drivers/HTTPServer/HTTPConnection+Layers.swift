@@ -55,8 +55,8 @@ extension HTTPConnection {
     layers.flush(&queue, to: channel, &worker.plaintext)
   }
 
-  /// Like `sendDeferred`. Bytes that the kernel does not accept stay in `layers`, encrypted, and the task is woken to
-  /// send them.
+  /// Like `sendDeferred`. Bytes that the kernel does not accept stay in `layers`, encrypted, and a task sends
+  /// them.
   func sendDeferred(_ bytes: Span<UInt8>, through layers: ConnectionLayers) {
     switch layers.send(bytes, to: channel) {
     case .done: if access != nil, deferredParts == 0 { reportSent() }

@@ -110,7 +110,7 @@ extension HTTPConnection {
   func deferOutput(until need: Need) -> Bool {
     switch need {
     case .input, .newData: guard !hasUnsent else { return false }
-    case .output, .turn, .end: return false
+    case .wait, .output, .turn, .end: return false
     }
     if worker.output.isEmpty { return true }
     guard worker.deferOutput(of: self) else { return false }
@@ -118,8 +118,8 @@ extension HTTPConnection {
     return true
   }
 
-  /// Sends the deferred responses at the end of the turn. Bytes that the kernel does not accept are queued, and the
-  /// task is woken to wait for room.
+  /// Sends the deferred responses at the end of the turn. Bytes that the kernel does not accept are queued, and a task
+  /// waits for room.
   func sendDeferred(_ bytes: Span<UInt8>) {
     deferredParts -= 1
     guard !channel.isClosed else { return }

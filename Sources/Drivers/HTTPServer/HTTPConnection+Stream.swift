@@ -3,7 +3,7 @@ import HTTPCodec
 import Reactor
 
 /// Sends a stream batch by batch. Between two batches the stream is held like a poll: new data is usually sent without
-/// resuming the task. The next batch is requested only after the kernel has accepted the previous one.
+/// a task. The next batch is requested only after the kernel has accepted the previous one.
 extension HTTPConnection {
   /// Writes the head of the response that `waiting` streams.
   func beginStream() {

@@ -3,8 +3,8 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the
-/// next batch is usually sent without resuming the task (`processInput()`).
+/// Waiting for new data. A held request, and a stream between two batches, wait as the channel's input target. The
+/// response or the next batch is usually sent during this wait, without a task (`processInput()`).
 extension HTTPConnection {
   /// Called when `waiting` is ready, waits for another notifier, or must end because the server drains.
   func notified() {

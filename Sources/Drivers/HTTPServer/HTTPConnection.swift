@@ -6,9 +6,13 @@ import Totals
 
 /// One client connection, from accept to close: reads a request, responds, and repeats.
 ///
-/// One task, pinned to one loop. Every wait has a deadline. The time for a head counts from its first byte, or from
-/// accept, and further bytes do not extend it. `TransferPace` has the rules for a body and for a client that does not
-/// read. Between requests, the idle timeout applies.
+/// A connection waits for input and for new data without a task (`InputTarget`), and processes most requests during
+/// this wait. It has a task only while it waits for anything else: for room for its output, for another turn, or for
+/// the end of the client's input. All of it runs on one loop.
+///
+/// Every wait has a deadline. The time for a head counts from its first byte, or from accept, and further bytes do not
+/// extend it. `TransferPace` has the rules for a body and for a client that does not read. Between requests, the idle
+/// timeout applies.
 ///
 /// The class is split into seven files: life cycle and requests (this file), reading (`+Input`), writing (`+Output`),
 /// streams (`+Stream`), waiting for new data (`+Waiting`), the layers below HTTP (`+Layers`), and the access log
@@ -26,7 +30,7 @@ final class HTTPConnection: LoopTask {
   /// The origin for which the connection is counted.
   var origin: ClientOrigin
   let listener: HTTPListener
-  /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the
+  /// Strong, since an unowned reference costs an atomic operation per use. `end` ends the cycle: it removes the
   /// connection.
   let worker: HTTPWorker
   /// The PROXY protocol and TLS; nil for a connection without them.
@@ -41,6 +45,8 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). Stored here, where padding makes it free.
   var isProbed = false
+  /// Whether the connection has ended, and was removed from the worker.
+  var isOver = false
   /// Whether the request or stream in `waiting` has reported that it is ready.
   var isReady = false
   /// Whether the peer is a proxy that is trusted to name the client of each request.
@@ -58,7 +64,7 @@ final class HTTPConnection: LoopTask {
   var isIdleWait = false
   /// Whether the request or stream in `waiting` is held.
   var hasHeldRequest = false
-  /// The condition that `processInput` has left to `serve()`.
+  /// The condition that the wait for input has left to `serve()`.
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
   var deferredParts: Int32 = 0
@@ -110,8 +116,27 @@ final class HTTPConnection: LoopTask {
     phase = .head(worker.loop.now)
   }
 
+  /// Begins to serve a new connection, whose first request may have arrived.
+  func begin() {
+    beginReceiving()
+    waitForInput()
+  }
+
+  /// The task.
   func run() async {
-    await serve()
+    if await !serve() { end() }
+  }
+
+  /// Processes the input that has arrived, and then waits for more, unless the task has work to do first.
+  func waitForInput() {
+    guard processInput() else { return worker.loop.spawn(self) }
+    if channel.isClosed { end() } else { channel.wait(for: self) }
+  }
+
+  /// Ends the connection. Does nothing if it has already ended.
+  func end() {
+    guard !isOver else { return }
+    isOver = true
     if hasHeldRequest { endHolding() }
     if deferredParts > 0 { worker.sendDeferred() }
     if access != nil { reportAborted() }
@@ -134,6 +159,8 @@ final class HTTPConnection: LoopTask {
     case input
     /// New data for the request or stream in `waiting`.
     case newData
+    /// The wait for input or new data that was interrupted because the responses so far must be sent first.
+    case wait
     /// Room for output: the responses so far must be sent first.
     case output
     /// Like `output`, and then all other tasks run once.
@@ -142,31 +169,35 @@ final class HTTPConnection: LoopTask {
     case end(lingering: Bool)
   }
 
-  /// Only this function and its callees `receive`, `flush` and `linger` wait. All other code runs synchronously between
-  /// two waits or during one (`processInput`). So the frames of a held poll or stream fit into one slab of the task
-  /// allocator (1 KiB). These frames are the largest part of the memory of a held poll or stream.
-  private func serve() async {
+  /// Continues until the connection waits for input or new data, without a task, or until it is over. Returns false if
+  /// it is over.
+  ///
+  /// Only this function and its callees `flush` and `linger` wait as a task. All other code runs synchronously.
+  private func serve() async -> Bool {
     while !channel.isClosed {
       let need = openNeed.take() ?? advance()
-      if !deferOutput(until: need) { guard await flush() else { return } }
+      if !deferOutput(until: need) { guard await flush() else { return false } }
       switch need {
       case .output: continue
       case .turn:
         (handled, taken) = (0, 0)
         await worker.loop.yieldTurn()
-      case .input:
-        beginReceiving()
-        guard await receive() else { return }
-      case .newData:
-        beginHolding()
-        guard await receive() else { return }
+        continue
+      case .input: beginReceiving()
+      case .newData: beginHolding()
+      case .wait: break
       case .end(let lingering):
         let lingers = lingering || shouldLinger
-        if layers != nil { guard await closeLayers() else { return } }
+        if layers != nil { guard await closeLayers() else { return false } }
         if lingers { await linger() }
-        return
+        return false
       }
+      guard processInput() else { continue }
+      guard !channel.isClosed else { return false }
+      channel.wait(for: self)
+      return true
     }
+    return false
   }
 
   /// Processes requests, and continues a stream, until a wait is necessary.

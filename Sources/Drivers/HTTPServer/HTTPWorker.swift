@@ -151,7 +151,7 @@ final class HTTPWorker: TurnEndTarget {
     connections.append(connection)
     server.metrics.openConnections.add(1)
     server.metrics.acceptedConnections.add()
-    loop.spawn(connection)
+    connection.begin()
   }
 
   /// Removes a connection that has ended.

@@ -12,6 +12,7 @@ import Testing
     let channel: Channel
     var inputDeadline: MonotonicTime
     var events = 0
+    private var waiter: UnsafeContinuation<WaitOutcome, Never>?
     private let step: (Target) -> Bool
 
     init(_ channel: Channel, until deadline: MonotonicTime, _ step: @escaping (Target) -> Bool) {
@@ -24,6 +25,13 @@ import Testing
       guard case .bytes = channel.receive() else { return true }
       events += 1
       return step(self)
+    }
+
+    func inputWaitEnded(_ outcome: WaitOutcome) { unsafe waiter.take()?.resume(returning: outcome) }
+
+    func wait() async -> WaitOutcome {
+      channel.wait(for: self)
+      return await unsafe withUnsafeContinuation { unsafe waiter = $0 }
     }
   }
 
@@ -46,7 +54,7 @@ import Testing
           return continues
         }
         fill()
-        let outcome = await channel.readEvent(for: target)
+        let outcome = await target.wait()
         check(outcome, target, loop)
         channel.close()
         close(peer)
@@ -56,7 +64,7 @@ import Testing
     }
   }
 
-  @Test func theTaskWaitsUntilTheTargetForwardsAnEvent() async throws {
+  @Test func theWaitLastsUntilTheTargetForwardsAnEvent() async throws {
     try await Self.wait(until: .seconds(60)) { target, _ in
       target.events < 3
     } check: { outcome, target, _ in
@@ -65,12 +73,25 @@ import Testing
     }
   }
 
-  @Test func theTargetIsCalledOnlyWhileTheTaskWaits() async throws {
+  @Test func theTargetIsCalledOnlyWhileItWaits() async throws {
     try await Self.wait(until: .seconds(60)) { _, _ in
       false
     } check: { _, target, _ in
       #expect(!target.channel.processInput())
       #expect(target.events == 1)
+    }
+  }
+
+  @Test func aWaitThatIsWokenCanBeginAgain() async throws {
+    try await Self.wait(until: .seconds(60)) { target, _ in
+      target.channel.wake()
+      return true
+    } check: { outcome, target, _ in
+      #expect(outcome == .woken)
+      #expect(!target.channel.hasWaitingReader)
+      target.channel.wait(for: target)
+      #expect(target.channel.hasWaitingReader)
+      #expect(target.channel.wake())
     }
   }
 

@@ -199,7 +199,7 @@ import Testing
   @Test func aSwiftProtocolHasSeveralConformingTypesOrAReason() throws {
     let reasons: [String: Set<String>] = [
       "a higher target is called": [
-        "HTTPApplication", "InputTarget", "JournalObserver", "RedisStoreDelegate", "TurnObserver", "UpstreamSink",
+        "HTTPApplication", "JournalObserver", "RedisStoreDelegate", "TurnObserver", "UpstreamSink",
       ],
       "an engine or a protocol can be added, and tests have one": [
         "Dialer", "EventFormat", "ProtocolDeclaration", "SessionJournal", "SharedLog", "SharedLogOwner",

@@ -45,6 +45,15 @@ int clinux_milliseconds_since_acknowledgement(int socket) {
   return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &information, &size) == 0 ? (int)information.tcpi_last_ack_recv : -1;
 }
 
+int clinux_pending_connections(int listener) {
+  struct tcp_info information;
+  socklen_t size = sizeof information;
+  memset(&information, 0, sizeof information);
+  if (getsockopt(listener, IPPROTO_TCP, TCP_INFO, &information, &size) != 0) return -1;
+  // For a socket that listens, the kernel stores the length of the accept queue here.
+  return information.tcpi_state == TCP_LISTEN ? (int)information.tcpi_unacked : -1;
+}
+
 int clinux_signal_descriptor(const int *signals, int count) {
   sigset_t set;
   sigemptyset(&set);

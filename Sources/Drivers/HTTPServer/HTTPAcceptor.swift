@@ -3,11 +3,21 @@ import Host
 import Reactor
 
 /// Accepts connections from one listening socket on one loop.
+///
+/// Like a connection, it waits without a task. Its task only accepts the connections beyond a burst.
 final class HTTPAcceptor: LoopTask {
-  /// Number of connections accepted before other tasks run.
+  /// Number of connections accepted before the other work of the loop.
   private static var burst: Int { 64 }
   /// How long no connections are accepted after the process has run out of descriptors or memory.
   private static var rest: TimeSpan { .milliseconds(100) }
+
+  private enum Progress {
+    /// No connection is pending.
+    case done
+    case atLimit
+    /// A resource is exhausted, so that another attempt would fail, too.
+    case exhausted
+  }
 
   private let socket: Channel
   let listener: HTTPListener
@@ -16,6 +26,8 @@ final class HTTPAcceptor: LoopTask {
   private let isInherited: Bool
   private unowned let worker: HTTPWorker
   private var isStopped = false
+  /// The end of the pause after a resource was exhausted; nil outside a pause.
+  private var restEnd: MonotonicTime?
 
   init(socket: Channel, listener: HTTPListener, isInherited: Bool, worker: HTTPWorker) {
     self.socket = socket
@@ -24,6 +36,8 @@ final class HTTPAcceptor: LoopTask {
     self.worker = worker
   }
 
+  func start() { acceptAll() }
+
   func stop() {
     isStopped = true
     // Connections that the kernel has already established must be served and not reset. On an inherited socket, the
@@ -31,40 +45,67 @@ final class HTTPAcceptor: LoopTask {
     if isInherited {
       socket.closeInThisProcess()
     } else {
-      acceptBurst(limit: 4096)
+      _ = accept(atMost: 4096)
       socket.close()
     }
   }
 
   func run() async {
-    while !isStopped {
-      guard await socket.readable() == .ready, !isStopped else { continue }
-      if acceptBurst(limit: Self.burst) {
-        await worker.loop.yieldTurn()
-      } else {
-        // Each new connection ends the wait for the socket, but an attempt before the end of the pause would fail
-        // again.
-        let end = worker.loop.now + Self.rest
-        while !isStopped, worker.loop.now < end { _ = await socket.readEvent(until: end) }
-      }
+    await worker.loop.yieldTurn()
+    acceptAll()
+  }
+
+  /// Accepts a burst of connections, and then waits for more.
+  private func acceptAll() {
+    guard !isStopped else { return }
+    if acceptBurst() { socket.wait(for: self) } else { worker.loop.spawn(self) }
+  }
+
+  /// Returns false if more connections may be pending.
+  private func acceptBurst() -> Bool {
+    // An accept that finds no connection takes seven times as long as reading their number. A connection that arrives
+    // later raises an event of its own. The number is unknown, and 0, for a Unix-domain socket.
+    let pending = Sockets.pendingConnections(of: socket)
+    let limit = pending > 0 ? min(pending, Self.burst) : Self.burst
+    switch accept(atMost: limit) {
+    case .done: return true
+    case .atLimit: return limit == pending
+    case .exhausted:
+      restEnd = worker.loop.now + Self.rest
+      return true
     }
   }
 
-  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that another attempt would
-  /// fail, too.
-  @discardableResult
-  private func acceptBurst(limit: Int) -> Bool {
+  private func accept(atMost limit: Int) -> Progress {
     for _ in 0..<limit {
       switch Sockets.accept(from: socket) {
       case .connection(let descriptor, let peer): worker.accept(descriptor, from: peer, on: listener)
-      case .wouldBlock: return true
+      case .wouldBlock: return .done
       case .failed(let code):
-        if Sockets.isResourceExhaustion(code) {
-          worker.warnOfShortage(code)
-          return false
-        }
+        guard Sockets.isResourceExhaustion(code) else { continue }
+        worker.warnOfShortage(code)
+        return .exhausted
       }
     }
-    return true
+    return .atLimit
+  }
+}
+
+extension HTTPAcceptor: InputTarget {
+  func processInput() -> Bool {
+    // During a pause, an attempt would fail again.
+    restEnd != nil || acceptBurst()
+  }
+
+  var inputDeadline: MonotonicTime { restEnd ?? .distantFuture }
+
+  func inputWaitEnded(_ outcome: WaitOutcome) {
+    switch outcome {
+    case .ready: worker.loop.spawn(self)
+    case .deadline:
+      restEnd = nil
+      acceptAll()
+    case .woken, .closed: break
+    }
   }
 }

@@ -103,7 +103,7 @@ final class HTTPWorker: TurnEndTarget {
         socket: try Channel(descriptor: descriptor, loop: loop), listener: listener, isInherited: isInherited,
         worker: self)
       acceptors.append(acceptor)
-      loop.spawn(acceptor)
+      acceptor.start()
     } catch {
       server.logger.error("cannot accept connections on a listener", [.text("reason", error.description)])
     }

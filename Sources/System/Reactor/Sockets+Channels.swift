@@ -35,6 +35,11 @@ extension Sockets {
     return .connection(Int32(descriptor), peer)
   }
 
+  /// The number of established connections that wait for `accept`; 0 if it is unknown.
+  package static func pendingConnections(of listener: Channel) -> Int {
+    max(0, Int(clinux_pending_connections(listener.descriptor)))
+  }
+
   /// Starts to connect to `address`. The caller must wait until the channel is writable, and then check
   /// `takeSocketError()`.
   package static func connect(

@@ -45,6 +45,9 @@ int clinux_unacknowledged_bytes(int socket);
 int clinux_unsent_bytes(int socket);
 // Returns the milliseconds since a TCP socket's peer sent its last acknowledgement (TCP_INFO), or -1 if unknown.
 int clinux_milliseconds_since_acknowledgement(int socket);
+// Returns the number of established connections that wait for accept(2) on a TCP socket that listens (TCP_INFO), or -1
+// if unknown.
+int clinux_pending_connections(int listener);
 // signalfd(2), non-blocking and close-on-exec, for these signals. Returns like signalfd(2).
 int clinux_signal_descriptor(const int *signals, int count);
 // Reads a signal from such a descriptor. Returns its number, or -1 if none is pending.

@@ -17,7 +17,10 @@ from .subjects import SUBJECTS, Earlier, Gateway, Go
 
 MEASURES = MOST_MEASURES | {"store": store, "replicas": replicas}
 #: The measures that `--beside` runs unless others are named.
-BESIDE = ["post", "connections", "poll", "held", "streams", "latency", "echo", "call", "workers", "store", "replicas"]
+BESIDE = [
+    *("post", "connections", "chunked", "poll", "held", "streams", "latency", "echo", "call", "workers", "store"),
+    "replicas",
+]
 
 
 def main():

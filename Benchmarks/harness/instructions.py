@@ -19,11 +19,17 @@ from .subjects import Gateway
 
 _FEW, _MANY = 1_000, 4_000
 
-#: Name, method, path, body.
+_POST = ("POST", Gateway.post_path, Gateway.post_body)
+_JSON = {"Content-Type": "application/json"}
+
+#: Name, method, path, body, fields, and whether each request has a connection of its own.
 _REQUESTS = [
-    ("POST of 100 bytes", "POST", Gateway.post_path, Gateway.post_body),
-    ("short poll without a message", "GET", "/v1/messages?wait=0", None),
-    ("short poll for one message of 100 bytes", "GET", Gateway.short, None),
+    ("POST of 100 bytes", *_POST, _JSON, False),
+    ("POST of 100 bytes in chunked transfer coding", *_POST, _JSON | {"Transfer-Encoding": "chunked"}, False),
+    ("POST of 100 bytes on a new connection, which the client closes", *_POST, _JSON, True),
+    ("POST of 100 bytes on a new connection, which the gateway closes", *_POST, _JSON | {"Connection": "close"}, True),
+    ("short poll without a message", "GET", "/v1/messages?wait=0", None, {}, False),
+    ("short poll for one message of 100 bytes", "GET", Gateway.short, None, {}, False),
 ]
 
 
@@ -43,15 +49,18 @@ class CountedGateway(Gateway):
         return int(re.search(r"^(?:summary|totals): (\d+)", (self.folder / "callgrind.out").read_text(), re.M)[1])
 
 
-def _run(program, cores, method, path, body, count) -> int:
+def _run(program, cores, method, path, body, fields, is_alone, count) -> int:
     kind = type("Counted", (CountedGateway,), {"program": program})
     with kind(cores, loops=1) as gateway:
         gateway.prepare_short()
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
         for _ in range(count):
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            is_chunked = "Transfer-Encoding" in fields
+            connection.request(method, path, [body.encode()] if is_chunked else body, fields, encode_chunked=is_chunked)
             response = connection.getresponse()
             response.read()
+            if is_alone:
+                connection.close()
             if response.status >= 300:
                 raise SystemExit(f"error: {method} {path}: {response.status}")
         connection.close()

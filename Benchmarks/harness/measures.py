@@ -249,6 +249,24 @@ def connections(bench: Bench) -> list[Figure]:
     return [rate, cost]
 
 
+def chunked(bench: Bench) -> list[Figure]:
+    """POST of 100 bytes in chunked transfer coding, and the same POST with Content-Length."""
+    title = "POST of 100 bytes in chunked transfer coding, keep-alive, 64 connections"
+    rate = Figure("chunked_rate", title, "requests/s", True)
+    cost = Figure("chunked_cpu", "the same: processor time of the server per request", "µs", False)
+    cost.targets = [Target("≤", 1.1, "length")]
+    for figure in (rate, cost):
+        figure.titles["length"] = "Drawbridge, with Content-Length"
+    with contextlib.ExitStack() as stack:
+        subjects = bench.start(stack, bench.kinds(Gateway, Go))
+        runs = [(subject, subject.name, ["-c"]) for subject in subjects] + [(subjects[0], "length", [])]
+        for subject, name, options in bench.turns(runs, rate, cost):
+            result, seconds = bench.post(subject, options=options)
+            rate.add(name, result["rate"])
+            cost.add(name, seconds / result["all"] * 1e6)
+    return [rate, cost]
+
+
 def access(bench: Bench) -> list[Figure]:
     """POST of 100 bytes without authentication, with a static token, and with a JWT that was verified before."""
     rate = Figure("access_rate", "POST of 100 bytes, without authentication", "requests/s", True)
@@ -850,6 +868,7 @@ def created(bench: Bench) -> list[Figure | Growth]:
 MEASURES = {
     "post": post,
     "connections": connections,
+    "chunked": chunked,
     "access": access,
     "https": https,
     "batches": batches,

@@ -1,9 +1,10 @@
-// rate [-n] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests
-// per second on connections that each have one request at a time, after a warm-up of a fifth of the time.
+// rate [-n] [-c] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the
+// requests per second on connections that each have one request at a time, after a warm-up of a fifth of the time.
 //
 //   -n        a new connection for each request, like curl: connect, send, read the response, close. The client closes
 //             first, and its ports stay in TIME_WAIT for a minute. It therefore connects from 127.0.0.2 to 127.0.0.251
 //             in turn.
+//   -c        BODY is sent in chunked transfer coding, as one chunk
 //   -e        over TLS. Certificates are not verified.
 //   -r        resumes a session for each connection except the first connections
 //   -s COUNT  a '*' in PATH is replaced by 0 to COUNT-1 in turn
@@ -32,7 +33,7 @@ static struct samples latencies;
 static int64_t good, bad, reconnects, all_responses;
 
 static int port;
-static bool is_new_each_time, is_spread;
+static bool is_new_each_time, is_spread, is_chunked;
 // Requests that differ only in their paths. They are sent in turn.
 static struct {
   char *bytes;
@@ -136,8 +137,13 @@ static void prepare_requests(int count, char **arguments, const char *type) {
       end += sprintf(end, "%s %s", arguments[0], path);
     end += sprintf(end, " HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", port);
     for (int field = 3; field < count; field++) end += sprintf(end, "%s\r\n", arguments[field]);
-    if (*body) end += sprintf(end, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(body));
-    end += sprintf(end, "\r\n%s", body);
+    if (*body) end += sprintf(end, "Content-Type: %s\r\n", type);
+    if (*body && is_chunked)
+      end += sprintf(end, "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n", strlen(body), body);
+    else if (*body)
+      end += sprintf(end, "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+    else
+      end += sprintf(end, "\r\n");
     requests[index].length = (size_t)(end - request);
   }
 }
@@ -145,9 +151,10 @@ static void prepare_requests(int count, char **arguments, const char *type) {
 int main(int count, char **arguments) {
   bool is_secure = false;
   const char *type = "application/json", *usage =
-      "usage: rate [-n] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
-  for (int option; (option = getopt(count, arguments, "+ners:t:")) != -1;) {
+      "usage: rate [-n] [-c] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
+  for (int option; (option = getopt(count, arguments, "+ncers:t:")) != -1;) {
     if (option == 'n') is_new_each_time = true;
+    else if (option == 'c') is_chunked = true;
     else if (option == 'e') is_secure = true;
     else if (option == 'r') resumes = true;
     else if (option == 's') is_spread = true, request_count = strtoul(optarg, NULL, 10);

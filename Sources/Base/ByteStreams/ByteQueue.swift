@@ -1,3 +1,5 @@
+import CBytes
+
 /// A growable byte buffer with a single owner. Bytes are appended at the end and consumed from the front.
 ///
 /// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection has no
@@ -18,7 +20,7 @@ package struct ByteQueue: ~Copyable, Sendable {
     if capacity > 0 { grow(toHold: capacity) }
   }
 
-  deinit { unsafe base?.deallocate() }
+  deinit { unsafe cbytes_free(base) }
 
   /// Number of readable bytes.
   @inlinable @inline(__always) package var count: Int { tail &- head }
@@ -69,7 +71,7 @@ package struct ByteQueue: ~Copyable, Sendable {
 
   /// Removes every byte and frees the memory.
   package mutating func releaseStorage() {
-    unsafe base?.deallocate()
+    unsafe cbytes_free(base)
     unsafe base = nil
     capacity = 0
     head = 0
@@ -212,14 +214,19 @@ package struct ByteQueue: ~Copyable, Sendable {
   }
 
   private mutating func reallocate(_ size: Int) {
-    let readable = tail &- head
-    let fresh = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 16)
-    if let base = unsafe base {
-      unsafe fresh.copyMemory(from: base + head, byteCount: readable)
-      unsafe base.deallocate()
-    }
-    unsafe base = fresh
     capacity = size
+    // The copy of a large block would take a turn of the loop milliseconds.
+    if head == 0 {
+      unsafe base = cbytes_reallocate(base, size)
+      return
+    }
+    let readable = tail &- head
+    let fresh = unsafe cbytes_reallocate(nil, size)
+    if let base = unsafe base, let fresh = unsafe fresh {
+      unsafe fresh.copyMemory(from: base + head, byteCount: readable)
+    }
+    unsafe cbytes_free(base)
+    unsafe base = fresh
     head = 0
     tail = readable
   }

@@ -1,5 +1,6 @@
 #include "CBytes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -177,3 +178,11 @@ size_t cbytes_find(const uint8_t *bytes, size_t count, uint8_t byte) {
   const uint8_t *found = memchr(bytes, byte, count);
   return found ? (size_t)(found - bytes) : count;
 }
+
+void *cbytes_reallocate(void *memory, size_t size) {
+  void *result = realloc(memory, size);
+  if (result == NULL) abort();
+  return result;
+}
+
+void cbytes_free(void *memory) { free(memory); }

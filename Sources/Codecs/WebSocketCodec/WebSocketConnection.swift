@@ -314,8 +314,8 @@ package struct WebSocketConnection: ~Copyable {
     return .message(kind)
   }
 
-  /// Compressed bytes that are decompressed at once. They become at most 2 MiB.
-  private static var inflatedPart: Int { 2 << 10 }
+  /// Compressed bytes that are decompressed at once. They become at most 1 MiB.
+  private static var inflatedPart: Int { 1 << 10 }
 
   /// Moves the next `count` bytes of a frame's payload into the message.
   private mutating func take(

@@ -47,16 +47,18 @@ package struct PayloadDecoder: ~Copyable {
     get { output.bytes }
   }
 
-  package mutating func decode(_ payload: Span<UInt8>) -> Outcome {
-    switch codec {
+  /// - Parameter ceiling: another limit, in bytes. The lower limit applies.
+  package mutating func decode(_ payload: Span<UInt8>, ceiling: Int = .max) -> Outcome {
+    let limit = min(limit, ceiling)
+    return switch codec {
     case .raw: .notCompressed
-    case .gzip: Self.isGzip(payload) ? inflateWrapped(payload) : .malformed
-    case .deflate: Self.isZlib(payload) ? inflateWrapped(payload) : inflateBare(payload)
-    case .auto: Self.isGzip(payload) || Self.isZlib(payload) ? inflateWrapped(payload) : .notCompressed
+    case .gzip: Self.isGzip(payload) ? inflateWrapped(payload, limit) : .malformed
+    case .deflate: Self.isZlib(payload) ? inflateWrapped(payload, limit) : inflateBare(payload, limit)
+    case .auto: Self.isGzip(payload) || Self.isZlib(payload) ? inflateWrapped(payload, limit) : .notCompressed
     }
   }
 
-  private mutating func inflateWrapped(_ payload: Span<UInt8>) -> Outcome {
+  private mutating func inflateWrapped(_ payload: Span<UInt8>, _ limit: Int) -> Outcome {
     wrapped.reset()
     prepare()
     do throws(InflateError) {
@@ -67,7 +69,7 @@ package struct PayloadDecoder: ~Copyable {
     return wrapped.hasEnded ? .decompressed : .malformed
   }
 
-  private mutating func inflateBare(_ payload: Span<UInt8>) -> Outcome {
+  private mutating func inflateBare(_ payload: Span<UInt8>, _ limit: Int) -> Outcome {
     guard !payload.isEmpty else { return .malformed }
     bare.reset()
     prepare()

@@ -8,7 +8,7 @@ import Testing
 @Suite struct InflationPauseTests {
   private static let atOnce = 1 << 20
   /// A part of the input that is decompressed at once becomes at most this large.
-  private static let largestPart = 3 << 20
+  private static let largestPart = 5 << 18
 
   private func messages(_ payloads: [[UInt8]]) -> ByteQueue {
     var sender = WebSocketConnection(role: .server, compression: MessageCompression.Settings())

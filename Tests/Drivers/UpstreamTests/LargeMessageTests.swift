@@ -1,6 +1,8 @@
 import ByteStreams
+import Deflate
 import Reactor
 import Testing
+import UpstreamProtocol
 import UpstreamSession
 
 @testable import Upstream
@@ -11,8 +13,9 @@ import UpstreamSession
 
   private static func frame(_ opcode: UInt8, _ payload: [UInt8]) -> [UInt8] {
     guard payload.count > 125 else { return [0x80 | opcode, UInt8(payload.count)] + payload }
-    let size = (0..<8).map { UInt8(truncatingIfNeeded: payload.count >> (8 * (7 - $0))) }
-    return [0x80 | opcode, 127] + size + payload
+    let length = payload.count < 65_536 ? 2 : 8
+    let size = (1...length).map { UInt8(truncatingIfNeeded: payload.count >> (8 * (length - $0))) }
+    return [0x80 | opcode, length == 2 ? 126 : 127] + size + payload
   }
 
   private static func texts(_ texts: [String]) -> [UInt8] { texts.flatMap { frame(1, Array($0.utf8)) } }
@@ -42,6 +45,24 @@ import UpstreamSession
     try await session.until("all messages") { session.messages.count == 3 }
     #expect(session.messages.map(\.utf8.count) == sizes)
     #expect(session.renderingCount == 2)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func aSmallMessageThatDecompressesToALargeOneIsLarge() async throws {
+    let sizes = [LargeMessage.smallest - 1, LargeMessage.smallest, 3]
+    let frames = sizes.flatMap { size in
+      var deflater = Deflater(.gzip)
+      var packed = ByteQueue()
+      deflater.compress([UInt8](repeating: 0x61, count: size).span, into: &packed)
+      deflater.finish(into: &packed)
+      return Self.frame(2, packed.copyBytes())
+    }
+    let upstream = try ScriptedUpstream(.upgradeThenSend(frames + Self.texts(["last"])))
+    let session = try SessionFixture(upstream.url) { $0.conventions.codec = .gzip }
+    try await session.until("all messages") { session.messages.count == 4 }
+    #expect(session.messages.map(\.utf8.count) == sizes + [4])
+    #expect(session.renderingCount == 1)
     try await session.finish()
     upstream.stop()
   }

@@ -12,4 +12,11 @@ int cbytes_is_utf8(const uint8_t *bytes, size_t count);
 /// The index of the first `byte`, or `count` if there is none. `bytes` must not be NULL.
 size_t cbytes_find(const uint8_t *bytes, size_t count, uint8_t byte);
 
+/// Like realloc, but ends the process if there is no memory. The kernel moves a large block to other addresses without
+/// copying it. `memory` may be NULL. The result must be freed with `free`.
+void *cbytes_reallocate(void *memory, size_t size);
+
+/// `free`. `memory` may be NULL.
+void cbytes_free(void *memory);
+
 #endif

@@ -20,6 +20,8 @@ final class Conversation {
   /// Decompresses messages. If the last `receive` reported an `unpackedKind`, `decoder.decompressed` is that message.
   private(set) var decoder: PayloadDecoder
   private let form: PayloadForm
+  /// The outcome of `decoder` for the next message of `receive`, if `isLarge` has decompressed the message.
+  private var decoded: PayloadDecoder.Outcome?
   /// Whether the log says that an acknowledgement cannot be created.
   var hasWarnedOfAcknowledgement = false
   /// Whether a message of the upstream has ended the use of the captured values.
@@ -40,10 +42,17 @@ final class Conversation {
   /// The kind with which a message is passed on (`upstream.binary`).
   func kind(of payload: Span<UInt8>, _ kind: MessageKind) -> MessageKind { form.kind(of: payload, kind) }
 
-  /// Whether another thread must process a message of `count` bytes. A small message may complete a large event.
-  func isLarge(_ count: Int) -> Bool {
-    count >= LargeMessage.smallest
-      || can(.events) && current.incompleteBytes &+ count >= LargeMessage.smallest
+  /// Whether another thread must process the next message. A small message may complete a large event, or be
+  /// compressed. A compressed message is decompressed here as far as its size decides.
+  func isLarge(_ payload: Span<UInt8>, _ kind: MessageKind) -> Bool {
+    decoded = nil
+    if payload.count >= LargeMessage.smallest { return true }
+    if can(.events), current.incompleteBytes &+ payload.count >= LargeMessage.smallest { return true }
+    guard form.isCompressed, !form.kind(of: payload, kind).isText else { return false }
+    let outcome = decoder.decode(payload, ceiling: LargeMessage.smallest - 1)
+    if outcome == .tooLarge { return true }
+    decoded = outcome
+    return false
   }
 
   // MARK: Large messages
@@ -98,7 +107,9 @@ final class Conversation {
 
   /// Decodes and classifies one message.
   func receive(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> Reading {
-    switch kind.isText ? .notCompressed : decoder.decode(payload) {
+    let outcome = decoded ?? (kind.isText ? .notCompressed : decoder.decode(payload))
+    decoded = nil
+    switch outcome {
     case .notCompressed:
       return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: false)
     case .malformed:
@@ -131,6 +142,9 @@ private struct PayloadForm: Sendable {
     codec = settings.conventions.codec
     limit = settings.limits.messageBytes
   }
+
+  /// Whether binary messages may be compressed.
+  var isCompressed: Bool { codec != .raw }
 
   func makeDecoder() -> PayloadDecoder { PayloadDecoder(codec, limit: limit) }
 

@@ -112,7 +112,7 @@ extension UpstreamConnection {
         case .message(let kind):
           metrics.receivedMessages.add()
           metrics.receivedBytes.add(socket.payload.count)
-          if isLarge(socket.payload.count) { return .largeMessage(LargeMessage(socket.takeMessage(), kind, time: now)) }
+          if isLarge(socket.payload, kind) { return .largeMessage(LargeMessage(socket.takeMessage(), kind, time: now)) }
           report(.message(kind, time: now))
           if flushesAfterEachMessage { flushNow() }
         case .ping:
@@ -133,9 +133,9 @@ extension UpstreamConnection {
   }
 
   @inline(__always)
-  private func isLarge(_ count: Int) -> Bool {
-    guard let conversation else { return count >= LargeMessage.smallest }
-    return conversation.isLarge(count)
+  private func isLarge(_ payload: Span<UInt8>, _ kind: MessageKind) -> Bool {
+    guard let conversation else { return payload.count >= LargeMessage.smallest }
+    return conversation.isLarge(payload, kind)
   }
 
   /// Has a large message processed by another thread, and reports it. Until then, this connection reads nothing. So the

@@ -318,13 +318,13 @@ package struct HTTPServerConnection: ~Copyable {
     hasRequest = false
   }
 
-  /// Whether the head may be needed for input that is pending or that arrives during a wait.
+  /// Whether the head may still be needed for unparsed input, or for input that arrives while the connection waits.
   private var usesHead: Bool {
     switch state.request {
     case .idle: !input.isEmpty
-    // If a response closes the connection, the end of the response also ends a request that is still arriving, so the
-    // rest of that request is not read. Such a response may begin while the client waits for `100 Continue`, and may be
-    // a stream, which lasts for minutes.
+    // If a response closes the connection, the end of the response also ends a request that is still arriving. The rest
+    // of that request is not read, so its head is not needed. For example, a stream may begin while the client waits
+    // for `100 Continue`. The connection then does not keep the head for the minutes that the stream lasts.
     case .body: !isRestUnread
     // Input after the request is not parsed before the response has ended.
     case .done: false
@@ -361,8 +361,8 @@ extension FieldLineReader {
       case .end: return true
       case .incomplete:
         // The section is incomplete, so no byte in `section` belongs to a pipelined request, and the size of `section`
-        // is compared with the limit. A CR at its end is the beginning of the empty line after the section, and is not
-        // counted.
+        // is compared with the limit. If only a CR follows the last complete line, the CR begins the empty line after
+        // the section, and is not counted.
         let isAtEnd = section.count == position &+ 1 && section[position] == 0x0D
         guard isAtEnd || size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
         return false

@@ -1,7 +1,8 @@
 import ByteStreams
 
 extension ByteQueue {
-  /// Appends `text`, which must be UTF-8, as a quoted JSON string. Runs without escapes are copied in one go.
+  /// Appends `text`, which must be UTF-8, as a quoted JSON string. Bytes up to the next byte that must be escaped
+  /// are copied in one go.
   package mutating func append(jsonString text: Span<UInt8>) {
     append(UInt8(ascii: "\""))
     append(jsonEscaped: text)

@@ -72,7 +72,8 @@ extension Template {
   /// Returns the template with the place of each capture, which depends on the text around it.
   func placingCaptures() throws(TemplateSyntaxError) -> Template {
     guard !captures.isEmpty else { return self }
-    // Other placeholders may be at the beginning, so the first of these characters decides.
+    // The first `<`, `{` or `[` in the text of the template shows its format. This character is not always at the
+    // beginning: a placeholder may precede it.
     let structure = pieces.lazy.compactMap { piece in
       if case .text(let bytes) = piece { bytes.first { "<{[".utf8.contains($0) } } else { nil }
     }.first

@@ -1,4 +1,5 @@
-/// Statistics of a session's pushes, from which `OverlapFilter` decides whether two equal pushes may be two responses.
+/// Statistics of a session's pushes. `OverlapFilter` uses them to decide whether two equal pushes may be the responses
+/// to two messages, or are one push that both connections of a hand-over delivered.
 ///
 /// Two tables of fixed size record which pushes repeat. Both are indexed by the low bits of a digest. If the digest of
 /// a new push is in `recent`, it is also stored in `repeated`, where only other repeated digests evict it. So a

@@ -1,8 +1,7 @@
 import ByteStreams
 
 extension ByteQueue {
-  /// Appends `text`, which must be UTF-8, as a quoted JSON string. Bytes up to the next byte that must be escaped
-  /// are copied in one go.
+  /// Appends `text`, which must be UTF-8, as a quoted JSON string. The bytes between two escapes are copied as a block.
   package mutating func append(jsonString text: Span<UInt8>) {
     append(UInt8(ascii: "\""))
     append(jsonEscaped: text)

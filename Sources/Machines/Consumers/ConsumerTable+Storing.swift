@@ -41,7 +41,7 @@ extension ConsumerTable {
     }
   }
 
-  /// The position of a consumer that is not work-sharing. If its reader started at a position of another log and has
+  /// The position of a consumer that is not work-sharing. If its reader started at a cursor with another epoch and has
   /// acknowledged nothing since, the reader gets the gap `restart` again.
   private static func position(of stored: StoredConsumer, _ source: some PushSource) -> Cursor {
     guard stored.progress.reasons.contains(.restart) else {
@@ -125,8 +125,8 @@ extension ConsumerTable.Consumer {
 
 extension ConsumerSettings {
   /// The time without use is stored when it has grown by this much, so that unused consumers do not cost many entries.
-  /// A step below `graceTime` has no use, since a restart adds that time anyway. With a larger step, a gateway that is
-  /// restarted often would lose more of the time at each restart.
+  /// A step below `graceTime` would gain nothing, since each consumer is kept for `graceTime` after a restart anyway. A
+  /// restart loses the time without use since the last stored value, so a larger step would lose more.
   package var unusedStep: TimeSpan { min(max(idle / 16, ConsumerTable.graceTime), .minutes(60), idle) }
 
   /// The stored settings may come from a version with other limits.

@@ -49,7 +49,7 @@ package struct RedisServerInformation: Hashable, Sendable {
   struct Fields {
     private var values: [Substring: Substring] = [:]
 
-    /// Maximum number of characters that are kept of a value, since an error or log line may contain the value.
+    /// Longer values are truncated to this number of characters, since error messages contain values.
     private static var valueLimit: Int { 64 }
 
     init(_ text: String) {

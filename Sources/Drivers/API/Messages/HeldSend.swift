@@ -11,13 +11,13 @@ struct PendingSend: StoredChange {
   let receipt: SendReceipt
   let parameters: SendParameters
   let isReplayed: Bool
-  /// Whether the client repeats an earlier request. If so, the response says this. If another gateway repeats a
-  /// forwarded request, the client has sent it only once.
+  /// Whether the client repeats an earlier request. If so, the response says this. False if another gateway repeats a
+  /// forwarded request, since the client has sent that request only once.
   let showsReplay: Bool
   /// The deadline of the wait for the state of the messages.
   let deadline: MonotonicTime
-  /// All messages before this position have reached the state. Each notification continues here, so that a batch is
-  /// read only once in total.
+  /// All messages before this position have reached the state. Each check of the states begins at this position, so
+  /// that all checks together read a batch only once.
   var progress = BatchResults.Position()
   /// The idempotency key, which is accepted once the messages are stored.
   var key: AcceptanceKey?
@@ -36,8 +36,9 @@ struct PendingSend: StoredChange {
     showsReplay = isReplayed && !byGateway
     self.key = key
     self.deadline = deadline
-    // Until the messages are stored, only the journal of this gateway can report the outcome. After that, the next
-    // holder sends them, and only that gateway knows their states.
+    // If this gateway loses the session before the messages are stored, the request continues to wait, since only the
+    // journal of this gateway can report whether they are stored. If it loses the session later, the request ends: the
+    // next holder sends the messages, and only that gateway knows their states.
     storing = receipt.submitted.map {
       StoreWait(
         for: $0, in: receipt.session, from: now, until: max(deadline, now + parameters.storeWait), ifLost: .continues)
@@ -108,7 +109,7 @@ struct PendingSend: StoredChange {
   }
 }
 
-/// The waiting part of a `PendingSend`.
+/// Refers to a `PendingSend` that `api.sends` keeps while the request waits.
 struct HeldSend: StoredRequest {
   let api: API
   let slot: Int

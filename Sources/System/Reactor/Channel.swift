@@ -98,10 +98,12 @@ package final class Channel {
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }
     if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) }
-    return await unsafe withUnsafeContinuation { continuation in
+    let outcome = await unsafe withUnsafeContinuation { continuation in
       precondition(unsafe reader.continuation == nil, "two tasks read one channel")
       unsafe reader.continuation = continuation
     }
+    // After the event, the channel may have been closed before this task continued.
+    return isClosed ? .closed : outcome
   }
 
   /// Begins a wait that passes each event to `target`, which decides whether the wait continues. As in
@@ -143,10 +145,11 @@ package final class Channel {
     if isClosed { return .closed }
     if isWritable { return .ready }
     if deadline < .distantFuture { writer.timer = loop.schedule(at: deadline, self, token: TimerToken.writer.rawValue) }
-    return await unsafe withUnsafeContinuation { continuation in
+    let outcome = await unsafe withUnsafeContinuation { continuation in
       precondition(unsafe writer.continuation == nil, "two tasks write one channel")
       unsafe writer.continuation = continuation
     }
+    return isClosed ? .closed : outcome
   }
 
   /// Whether a task or an input target is waiting to read, and so can be woken.

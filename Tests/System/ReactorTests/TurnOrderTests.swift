@@ -83,6 +83,31 @@ import Threading
     }
   }
 
+  /// Attack: input ends the wait of a connection that another connection resets in the same turn. Reading it would end
+  /// the process.
+  @Test func aChannelThatIsClosedAfterTheEventIsReportedAsClosed() async throws {
+    final class Outcomes { var all: [WaitOutcome] = [] }
+    try await onLoop { loop in
+      do {
+        let outcomes = Outcomes()
+        for isReader in [true, false] {
+          let channel = try Self.makeChannel(on: loop)
+          channel.markDrained()
+          loop.spawn(
+            Job { outcomes.all.append(await isReader ? channel.readEvent(until: .distantFuture) : channel.readable()) })
+          await loop.yieldTurn()
+          channel.wake()
+          channel.close()
+          await loop.yieldTurn()
+          await loop.yieldTurn()
+        }
+        #expect(outcomes.all == [.closed, .closed])
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
   /// There are more descriptors than one call of `epoll_wait` reports.
   @Test func readinessTakesPrecedenceOverADeadlineOfTheSameTurn() async throws {
     Sockets.raiseDescriptorLimit()

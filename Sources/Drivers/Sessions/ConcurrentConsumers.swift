@@ -301,11 +301,16 @@ package final class ConcurrentConsumers: Sendable {
     return turn
   }
 
+  /// Throws if another receiver has replaced this one, or if the consumer no longer exists.
+  package func check(_ turn: ReceiveTurn, of name: String) throws(ConsumerRefusal) {
+    try withTable { table, _ throws(ConsumerRefusal) in try table.check(turn, of: name) }
+  }
+
   /// Returns the next pushes of a consumer that is not work-sharing.
   package func read(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int
   ) throws(ConsumerRefusal) -> ReadResult {
-    try withTable { table, _ throws(ConsumerRefusal) in try table.check(turn, of: name) }
+    try check(turn, of: name)
     guard let start = turn.start else { throw .isWorkSharing }
     return inbox.read(after: start, limit: limit, maxBytes: maxBytes, matching: turn.filter)
   }

@@ -105,7 +105,15 @@ struct PendingConsumerRequest: StoredChange {
 
   mutating func withdraw(_ change: SubmittedChange, at now: MonotonicTime) -> StoreWait.Withdrawal {
     withdrawLeases(at: now)
-    phase = .refused(target.problem(.notStored))
+    var problem = target.problem(.notStored)
+    if case .receiving(let receive) = phase {
+      // A reader that another has replaced must stop. After `store-failed`, it would repeat the request and replace the
+      // other reader.
+      do throws(ConsumerRefusal) { try session.consumers.check(receive.turn, of: target.name) } catch {
+        problem = target.problem(error)
+      }
+    }
+    phase = .refused(problem)
     return .isDone
   }
 

@@ -111,7 +111,8 @@ package struct ConfigurationLoader {
     let before = Self.urlKeys.map { origins[$0] }
     apply(&self)
     let own = zip(Self.urlKeys, before).filter { origins[$0] != $1 }.map(\.0)
-    if own.contains("upstream.url") {
+    // An empty URL, for example from an empty variable, counts as no URL.
+    if own.contains("upstream.url"), settings.session.upstream.url != nil {
       // The pointer and the timeout belong to the source. Without a source, they would be errors.
       for key in Self.urlKeys where !own.contains(key) { resetURL(key) }
     } else if own.contains("upstream.url.file") || own.contains("upstream.url.command") {

@@ -137,7 +137,7 @@ import WebSocketCodec
     source.pointer = JSONPointer("/0/url")
     #expect(try url(list) == "ws://a/")
     source.pointer = place
-    #expect(throws: URLSourceError.empty) { try url(#"{"url":""}"#) }
+    #expect(throws: URLSourceError.noValue(place, error: "why")) { try url(#"{"url":"","error":"why"}"#) }
   }
 
   /// The URL that was read is a configured origin for its connection only.

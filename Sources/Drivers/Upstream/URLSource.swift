@@ -22,6 +22,8 @@ package struct URLSource: Hashable, Sendable {
   /// Maximum size of the content, in bytes. Chromium's list of targets has about 600 bytes for each tab, and the URL of
   /// a tab may have several thousand. This is enough for hundreds of tabs.
   package static let maximumBytes = 1 << 20
+  /// Maximum size of the URL, in bytes. A loop parses it, and searches the texts of the upstream for its parts.
+  package static let maximumURLBytes = 64 << 10
   /// Maximum size of the error that is shown, in bytes.
   private static var maximumErrorBytes: Int { 256 }
 
@@ -49,7 +51,7 @@ package struct URLSource: Hashable, Sendable {
     guard content.count <= Self.maximumBytes else { throw .tooLong }
     var text = content
     if let pointer {
-      guard let value = pointer.content(in: content.span) else {
+      guard let value = pointer.content(in: content.span), !value.isEmpty else {
         throw .noValue(pointer, error: errorPointer.flatMap { error(in: content, at: $0) })
       }
       text = value
@@ -58,6 +60,7 @@ package struct URLSource: Hashable, Sendable {
       if text.last == UInt8(ascii: "\r") { text.removeLast() }
     }
     guard !text.isEmpty else { throw .empty }
+    guard text.count <= Self.maximumURLBytes else { throw .urlTooLong }
     do throws(WebSocketURLError) {
       // A URL that is issued for one connection is often a secret as a whole.
       return try WebSocketURL(String(decoding: text, as: UTF8.self)).withSecretPath
@@ -71,6 +74,7 @@ package struct URLSource: Hashable, Sendable {
 package enum URLSourceError: Error, Equatable, Sendable, CustomStringConvertible {
   case empty
   case tooLong
+  case urlTooLong
   /// `error`: what the service says about it.
   case noValue(JSONPointer, error: String?)
   case invalid(WebSocketURLError)
@@ -79,6 +83,7 @@ package enum URLSourceError: Error, Equatable, Sendable, CustomStringConvertible
     switch self {
     case .empty: "is empty: it must be the URL"
     case .tooLong: "has more than \(URLSource.maximumBytes) bytes"
+    case .urlTooLong: "has a URL of more than \(URLSource.maximumURLBytes) bytes"
     case .noValue(let pointer, nil): "has no text at '\(pointer)' ('upstream.url.pointer')"
     case .noValue(let pointer, let error?):
       "has no text at '\(pointer)' ('upstream.url.pointer'), but the error: \(error)"

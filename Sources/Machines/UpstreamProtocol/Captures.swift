@@ -95,6 +95,11 @@ struct Captures: Sendable {
     values = kept.filter { name, _ in rules.contains { $0.name == name && $0.isKept } }
   }
 
+  /// Forgets the values of earlier connections.
+  mutating func forgetKept() {
+    for (index, rule) in rules.enumerated() where inConnection & (1 << UInt32(index)) == 0 { values[rule.name] = nil }
+  }
+
   mutating func receive(_ message: Span<UInt8>) {
     inMessage = 0
     for (index, rule) in rules.enumerated() {

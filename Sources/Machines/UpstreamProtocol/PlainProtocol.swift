@@ -166,7 +166,7 @@ package struct PlainProtocol: UpstreamProtocol {
   /// The response to a login may already count: the upstream resumes after it if no push follows. The response of an
   /// upstream that resumes may precede the pushes that it repeats, so it does not change the cursor.
   private func noteFirstCursor(in payload: Span<UInt8>, _ memory: inout ProtocolMemory) {
-    guard memory.cursor == nil, conventions.cursor.match != nil, let step = awaitedStep,
+    guard memory.cursor == nil, !hasForgottenCursor, conventions.cursor.match != nil, let step = awaitedStep,
       conventions.onOpen[step].resumed == nil
     else { return }
     memory.cursor = conventions.cursor(in: payload)
@@ -205,6 +205,11 @@ package struct PlainProtocol: UpstreamProtocol {
   package var captures: [String: CapturedValue] { captured?.values ?? [:] }
 
   package mutating func takeCaptureNews() -> CaptureNews? { captured?.takeNews() }
+
+  package mutating func forgetKept(withCursor: Bool) {
+    if withCursor { hasForgottenCursor = true }
+    captured?.forgetKept()
+  }
 
   // MARK: Numbered ids
 

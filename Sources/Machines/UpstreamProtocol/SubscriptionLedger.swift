@@ -140,17 +140,19 @@ package struct SubscriptionLedger: Sendable {
   ///   - client: the client whose share a new subscription uses; 0 if clients cannot be distinguished.
   ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway makes this id. A
   ///     subscription with the id as its key is not stored, since no client could remove it.
+  ///   - isNumbered: whether the connection replaces the ids of calls (`correlation.ids: sequence`). Only then does the
+  ///     entry remember that it is a call: earlier versions cannot read a store with such an entry.
   package mutating func sent(
     _ payload: ByteSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
-    callID: JSONPointer? = nil
+    callID: JSONPointer? = nil, isNumbered: Bool = false
   ) -> Effect {
     guard payload.count <= Self.largestExamined else { return .none }
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
     guard let key = rules.add.key(in: payload.bytes), callID?.content(in: payload.bytes) != key else { return .none }
     lastSequence += 1
     let entry = Entry(
-      kind: kind, payload: payload.standalone, key: key, isCall: callID != nil, message: message, client: client,
-      sequence: lastSequence)
+      kind: kind, payload: payload.standalone, key: key, isCall: callID != nil && isNumbered, message: message,
+      client: client, sequence: lastSequence)
     // The replaced entry is out of date, even if the new entry does not fit.
     remove(key)
     lastKey = key

@@ -79,6 +79,11 @@ package protocol UpstreamProtocol: Sendable {
   /// Returns the changes of captured values since the last call; nil if there are none.
   /// (`ProtocolCapabilities.captures`)
   mutating func takeCaptureNews() -> CaptureNews?
+  /// Called when another connection of the session says that the kept values are of no more use. Forgets the values
+  /// that are not from this connection.
+  ///
+  /// - Parameter withCursor: whether later messages of this connection must not set the cursor.
+  mutating func forgetKept(withCursor: Bool)
 
   /// The encoded texts in the last messages of the gateway, which may contain secrets.
   var encodedTexts: [[UInt8]] { get }
@@ -124,6 +129,7 @@ extension UpstreamProtocol {
   ) throws(TemplateError) -> PushAcknowledgement? { nil }
   package var captures: [String: CapturedValue] { [:] }
   package mutating func takeCaptureNews() -> CaptureNews? { nil }
+  package mutating func forgetKept(withCursor: Bool) {}
   package var encodedTexts: [[UInt8]] { [] }
   package var continuations: [String: Continuation] { [:] }
 }

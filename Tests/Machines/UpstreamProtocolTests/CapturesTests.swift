@@ -272,6 +272,25 @@ import UpstreamProtocol
     #expect(receive("gone", &spoken, &memory) == .ended("the upstream ended the session: g", forgetsCaptures: true))
   }
 
+  /// A connection in setup begins with the kept values. If another connection says that they are of no more use, only
+  /// its own values remain.
+  @Test func valuesThatAnotherConnectionForgetsDoNotComeBack() throws {
+    var conventions = UpstreamConventions()
+    conventions.captures = try [rule("x", "/x", isKept: true), rule("y", "/y", isKept: true)]
+    conventions.cursor.pointer = JSONPointer("/s")
+    var (spoken, memory) = (PlainProtocol(conventions), memory)
+    memory.captures = ["x": CapturedValue(Array("1".utf8), isText: true), "y": CapturedValue([], isText: true)]
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = receive(#"{"y":"2"}"#, &spoken, &memory)
+    spoken.forgetKept(withCursor: false)
+    #expect(spoken.captures == ["y": CapturedValue(Array("2".utf8), isText: true)])
+    _ = receive(#"{"s":5}"#, &spoken, &memory)
+    #expect(memory.cursor == Array("5".utf8))
+    spoken.forgetKept(withCursor: true)
+    _ = receive(#"{"s":6}"#, &spoken, &memory)
+    #expect(memory.cursor == Array("5".utf8))
+  }
+
   /// The response to a login already counts, so the upstream can resume after it.
   @Test func theResponseToALoginSetsTheFirstCursor() throws {
     var conventions = UpstreamConventions()

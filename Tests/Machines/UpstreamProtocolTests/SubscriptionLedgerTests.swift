@@ -120,7 +120,10 @@ import Testing
     #expect(
       byChannel.sent(call, kind: .text, message: 3, callID: id) == .stored, "the channel is a key that the client knows"
     )
-    #expect(byChannel.messages.map(\.message) == [3] && byChannel.messages.map(\.isCall) == [true])
+    // Earlier versions can read the entry.
+    #expect(byChannel.messages.map(\.message) == [3] && byChannel.messages.map(\.isCall) == [false])
+    #expect(byChannel.sent(call, kind: .text, message: 3, callID: id, isNumbered: true) == .stored)
+    #expect(byChannel.messages.map(\.isCall) == [true])
     #expect(ledger.messages.map(\.isCall) == [false])
     let removal = ByteSlice(ByteString(Array(#"{"id":73016284019256,"type":"complete","channel":"a"}"#.utf8)))
     #expect(byChannel.sent(removal, kind: .text, message: 4, callID: id) == .removed)

@@ -86,7 +86,15 @@ extension SecretMask {
       secrets += [pair, Base64.encode(Array(pair.utf8).span)]
       secrets += pair.split(separator: ":", maxSplits: 1).dropFirst().map(String.init)
     }
-    if let url, url.hasSecretPath { secrets.append(String(url.target.prefix { $0 != "?" }.dropFirst())) }
+    if let url, url.hasSecretPath {
+      let path = url.target.prefix { $0 != "?" }.dropFirst()
+      secrets.append(String(path))
+      // An upstream may repeat an id in the path. Short segments are names such as `devtools`.
+      for segment in path.split(separator: "/") where segment.utf8.count >= Self.shortestSegment {
+        secrets.append(String(segment))
+        if let decoded = PercentDecoder.decoded(segment) { secrets.append(decoded) }
+      }
+    }
     for parameter in (url?.target ?? "").drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
       let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
       secrets.append(String(value))
@@ -100,4 +108,7 @@ extension SecretMask {
     }
     self.init(secrets)
   }
+
+  /// The shortest segment of a secret path that is masked on its own, in characters.
+  private static var shortestSegment: Int { 16 }
 }

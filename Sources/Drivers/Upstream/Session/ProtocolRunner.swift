@@ -430,7 +430,7 @@ final class ProtocolRunner {
     handle(
       memory.subscriptions.sent(
         message.payload, kind: message.kind, message: message.sequence, by: message.client,
-        callID: message.reportsEnd ? correlation?.request : nil))
+        callID: message.reportsEnd ? correlation?.request : nil, isNumbered: correlation?.ids == .sequence))
   }
 
   /// Sends the messages of all subscriptions again, once per connection, ahead of the outbox. Returns the number of

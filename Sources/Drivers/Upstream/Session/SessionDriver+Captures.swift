@@ -59,6 +59,13 @@ extension SessionDriver {
     guard machine.sending == nil || machine.sending == connection.generation,
       connection.settings.isSameClient(as: settings)
     else { return }
+    // Other connections of the session must not bring the values back: a predecessor of a hand-over by later messages,
+    // and a connection in setup by the kept values with which it began.
+    for other in connections where other !== connection && other.settings.isSameClient(as: settings) {
+      let isOlder = other.generation < connection.generation
+      if isOlder { other.conversation?.hasForgottenCaptures = true }
+      other.conversation?.state.forgetKept(withCursor: isOlder)
+    }
     // Values that are still to be stored come first, or the store would have them again.
     storeCaptures()
     runner.forgetCaptures()

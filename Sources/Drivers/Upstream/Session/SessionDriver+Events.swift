@@ -75,8 +75,11 @@ extension SessionDriver {
       fail(connection, report)
       refusingURL = nil
     case .closed(let code, let reason):
-      // The next attempt, which may begin at once, must not use the values.
-      if connection.settings.session.closing.forgets(after: code) { forgetCaptures(of: connection) }
+      // The next attempt, which may begin at once, must not use the values. An upstream repeats the code of a close
+      // frame that this gateway has sent. Such a frame says nothing about the values.
+      if !connection.socket.hasSentClose, connection.settings.session.closing.forgets(after: code) {
+        forgetCaptures(of: connection)
+      }
       status.withExplanation(closingText(code, reason, connection)) {
         apply(machine.closeReceived(code: code, generation, now: loop.now, using: &loop.entropy))
       }

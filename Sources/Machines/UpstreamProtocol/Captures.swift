@@ -80,6 +80,7 @@ struct Captures: Sendable {
   private var news = CaptureNews()
   /// The names with a refused value. A warning is logged once per name and connection.
   private var refusedNames: Set<String> = []
+  private var hasForgottenKept = false
   /// Sets of rules, by index: the rules with a value in the last message, in a message of this connection, and in a
   /// push of this connection.
   private var (inMessage, inConnection, inPushes): (UInt32, UInt32, UInt32) = (0, 0, 0)
@@ -95,10 +96,18 @@ struct Captures: Sendable {
     values = kept.filter { name, _ in rules.contains { $0.name == name && $0.isKept } }
   }
 
-  /// Forgets the values of earlier connections.
-  mutating func forgetKept() {
-    for (index, rule) in rules.enumerated() where inConnection & (1 << UInt32(index)) == 0 { values[rule.name] = nil }
+  /// The values that later connections may use.
+  var valuesToKeep: [String: CapturedValue] {
+    guard hasForgottenKept else { return values }
+    var own: [String: CapturedValue] = [:]
+    for (index, rule) in rules.enumerated() where inConnection & (1 << UInt32(index)) != 0 {
+      own[rule.name] = values[rule.name]
+    }
+    return own
   }
+
+  /// The values of earlier connections are of no use to later connections. This connection still uses them.
+  mutating func forgetKept() { hasForgottenKept = true }
 
   mutating func receive(_ message: Span<UInt8>) {
     inMessage = 0

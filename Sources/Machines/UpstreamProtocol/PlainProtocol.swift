@@ -206,6 +206,8 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package mutating func takeCaptureNews() -> CaptureNews? { captured?.takeNews() }
 
+  package var capturesToKeep: [String: CapturedValue] { captured?.valuesToKeep ?? [:] }
+
   package mutating func forgetKept(withCursor: Bool) {
     if withCursor { hasForgottenCursor = true }
     captured?.forgetKept()

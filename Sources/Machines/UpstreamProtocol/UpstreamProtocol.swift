@@ -79,8 +79,10 @@ package protocol UpstreamProtocol: Sendable {
   /// Returns the changes of captured values since the last call; nil if there are none.
   /// (`ProtocolCapabilities.captures`)
   mutating func takeCaptureNews() -> CaptureNews?
-  /// Called when another connection of the session says that the kept values are of no more use. Forgets the values
-  /// that are not from this connection.
+  /// The values of `captures` that later connections may use.
+  var capturesToKeep: [String: CapturedValue] { get }
+  /// Called when another connection of the session says that the kept values are of no more use. From now on,
+  /// `capturesToKeep` has only values from messages of this connection.
   ///
   /// - Parameter withCursor: whether later messages of this connection must not set the cursor.
   mutating func forgetKept(withCursor: Bool)
@@ -129,6 +131,7 @@ extension UpstreamProtocol {
   ) throws(TemplateError) -> PushAcknowledgement? { nil }
   package var captures: [String: CapturedValue] { [:] }
   package mutating func takeCaptureNews() -> CaptureNews? { nil }
+  package var capturesToKeep: [String: CapturedValue] { captures }
   package mutating func forgetKept(withCursor: Bool) {}
   package var encodedTexts: [[UInt8]] { [] }
   package var continuations: [String: Continuation] { [:] }

@@ -122,6 +122,7 @@ extension UpstreamConnection {
   func sendClose(_ code: UInt16) {
     guard isOpen, let transport else { return }
     let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
+    sentCloseCode = sendable ?? 1005
     socket.sendClose(code: sendable, using: &loop.entropy, into: &transport.output)
     // Queued messages are not sent any more. Reading resumes, so that the upstream's close frame is read.
     resumeReading()

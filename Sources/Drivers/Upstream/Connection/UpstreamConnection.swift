@@ -63,6 +63,8 @@ final class UpstreamConnection: TurnEndTarget {
   var unansweredPings: (count: Int, since: MonotonicTime)?
 
   // Writing.
+  /// The code of the close frame that was sent; 1005 if the frame had no code.
+  var sentCloseCode: UInt16?
   var priority = PriorityMessages()
   var marks = OutputMarks()
   var isFlushScheduled = false

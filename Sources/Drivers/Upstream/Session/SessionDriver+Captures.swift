@@ -45,7 +45,7 @@ extension SessionDriver {
     guard let conversation = connection.conversation, conversation.can(.captures), !conversation.hasForgottenCaptures,
       connection.settings.isSameClient(as: settings)
     else { return }
-    runner.keep(conversation.state.captures, connection.preparedSettings)
+    runner.keep(conversation.state.capturesToKeep, connection.preparedSettings)
     // While two connections deliver pushes, an earlier push may still be delayed, and the values must not be stored
     // together with it. In this case, `storeCaptures` stores them later.
     if handle.journal != nil, !merger.isOverlapping { sink.remembers(runner.takeUnstoredCaptures()) }

@@ -77,7 +77,7 @@ extension SessionDriver {
     case .closed(let code, let reason):
       // The next attempt, which may begin at once, must not use the values. An upstream repeats the code of a close
       // frame that this gateway has sent. Such a frame says nothing about the values.
-      if !connection.socket.hasSentClose, connection.settings.session.closing.forgets(after: code) {
+      if connection.sentCloseCode != code, connection.settings.session.closing.forgets(after: code) {
         forgetCaptures(of: connection)
       }
       status.withExplanation(closingText(code, reason, connection)) {

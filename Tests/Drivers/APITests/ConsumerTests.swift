@@ -227,14 +227,18 @@ import Threading
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func aReaderIsNotifiedOnceWhenItsAcknowledgementIsStored() throws {
-    let journal = TestJournal()
-    let api = try APIFixture(journal: journal)
+  /// Creates a stored consumer with one stored push. Returns the target of a receive that acknowledges this push.
+  private func acknowledgingReceive(_ api: APIFixture, _ journal: TestJournal) throws -> String {
     #expect(try isCreated("reader", "{}", api, journal))
     try push("one", to: api)
     journal.store()
-    let cursor = try api.session().inbox.latest.text
-    let held = try api.hold("/v1/consumers/reader/receive?wait=1s&ack=\(cursor)", "POST")
+    return "/v1/consumers/reader/receive?wait=1s&ack=\(try api.session().inbox.latest.text)"
+  }
+
+  @Test func aReaderIsNotifiedOnceWhenItsAcknowledgementIsStored() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    let held = try api.hold(acknowledgingReceive(api, journal), "POST")
     let step = api.advance(held)
     #expect(try #require(step.deadline) > api.now + .seconds(1) && step.endsAtDrain == false)
     journal.store()
@@ -247,11 +251,8 @@ import Threading
   @Test func aReaderWhoseAcknowledgementIsNotStoredGetsNoPush() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
-    #expect(try isCreated("reader", "{}", api, journal))
-    try push("one", to: api)
-    journal.store()
-    let cursor = try api.session().inbox.latest.text
-    let held = try (0..<3).map { _ in try api.hold("/v1/consumers/reader/receive?wait=1s&ack=\(cursor)", "POST") }
+    let receive = try acknowledgingReceive(api, journal)
+    let held = try (0..<3).map { _ in try api.hold(receive, "POST") }
     journal.fail()
     for request in held { #expect(api.advance(request).isReady) }
     held[0].abandon()

@@ -745,7 +745,7 @@ class SocketIO(Service):
     title = "python-socketio 5"
     profile = "socketio"
     version_of_engine = 4
-    topic = "told"
+    topic = "published"
     call = '{"event": "sum", "args": [1, 2]}'
 
     @property
@@ -773,8 +773,8 @@ class SocketIO(Service):
             if self.version_of_engine == 4:
                 await client.send_str("40")
             assert (await client.receive_str()).startswith("40")
-            await client.send_str(f'42["tell",{number}]')
-            while await client.receive_str() != f'42["told",{number}]':
+            await client.send_str(f'42["publish",{number}]')
+            while await client.receive_str() != f'42["published",{number}]':
                 pass
 
     def number(self, payload):

@@ -231,7 +231,8 @@ package final class ConcurrentInbox: Sendable {
   /// The ticket of the last push. When it is stored, all pushes so far are stored. nil if no push was submitted.
   var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
-  /// Stores `cursor` with the next push, so that later connections resume from it. nil: stores no earlier cursor.
+  /// Stores `cursor` with the next push, so that later connections resume from it. With nil,
+  /// a cursor that waits for the next push is not stored.
   func resumes(from cursor: [UInt8]?) {
     appender.withLock { appender in
       guard appender.resumeCursor != cursor else { return }

@@ -4,8 +4,8 @@
 
 It writes its reports to standard output, one JSON array per line. Its events: `echo` returns its arguments as `echoed`,
 `sum` acknowledges with the sum, `slow` never acknowledges, `later` acknowledges after 300 ms, `ask` makes the server
-request an acknowledgement, `bye` disconnects the sender from its namespace, `count` sends that many events, and `tell`
-sends its arguments to all clients as `told`.
+request an acknowledgement, `bye` disconnects the sender from its namespace, `count` sends that many events, and
+`publish` sends its arguments to all clients as the event `published`.
 """
 
 import asyncio
@@ -97,8 +97,8 @@ def main():
         async def note(sid, *args):
             say("note", namespace, args)
 
-        async def tell(sid, *args):
-            await server.emit("told", args, namespace=namespace)
+        async def publish(sid, *args):
+            await server.emit("published", args, namespace=namespace)
 
         for name, handler in {
             "connect": connect,
@@ -112,7 +112,7 @@ def main():
             "bye": bye,
             "count": count,
             "note": note,
-            "tell": tell,
+            "publish": publish,
         }.items():
             server.on(name, handler, namespace=namespace)
 
